@@ -12,6 +12,7 @@ import contextlib
 import functools
 import gc
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import nbformat
 import pytest
@@ -458,6 +460,16 @@ def one_by_one(obey):
 # On the same loss again.
 
 
+@obeys("run the cell with the forward pass again, before each `backward()`")
+def cell_again(obey):
+    """Two cells of a notebook; the second is run twice."""
+    names = {"w": torch.randn(3, requires_grad=True)}
+    forward, backward = "loss = w.exp().sum()", "w.grad = None\nloss.backward()"
+    for cell in [forward, backward, *([forward] if obey else []), backward]:
+        exec(cell, names)
+    return [names["w"].grad], [names["w"].detach().exp()]
+
+
 @obeys("run the forward pass again")
 def new_weights(obey):
     net, x = deep(2, 1), torch.randn(4, 2)
@@ -773,6 +785,31 @@ def test_a_checkpoint_with_debug_prints_the_operations_of_both_runs(capfd):
     assert text.count("aten::exp") + text.count("aten.exp") >= 2
 
 
+@obeys("let `checkpoint(…, debug=True)` print the operations of both runs")
+def unknown_in_a_checkpoint(obey):
+    """What it prints names the operation that changed; its cause is then passed as an argument."""
+    x, mode = torch.randn(3, requires_grad=True), {"sine": True}
+
+    def run(part, *arguments, **flags):
+        mode["sine"] = True
+        loss = checkpoint(part, x, *arguments, use_reentrant=False, **flags).sum()
+        mode["sine"] = False
+        loss.backward()
+
+    def part(x):
+        return x.exp().sin() if mode["sine"] else x.exp()
+
+    if not obey:
+        run(part)
+    else:
+        logger = logging.getLogger("LoggingTensor")  # pytest's handler cannot format its records
+        with mock.patch.object(logger, "handlers", []), pytest.raises(CheckpointError) as raised:
+            run(part, debug=True)
+        assert "aten.sin" in str(raised.value)
+        run(lambda x, sine: x.exp().sin() if sine else x.exp(), True)
+    return grads([x]), alone(x.exp().sin().sum(), [x])
+
+
 @obeys("read it before the checkpoint, and pass it as an argument")
 def flag_in_a_checkpoint(obey):
     """A schedule that has gone on by the time of the backward pass."""
@@ -803,6 +840,196 @@ def cache_in_a_checkpoint(obey):
     outside = [scale.exp()] if obey else []
     checkpoint(part, x, *outside, use_reentrant=False).sum().backward()
     return grads([scale]), alone((x * scale.exp()).sin().sum(), [scale])
+
+
+# What the optimizer is given is not a leaf.
+
+
+@obeys("create the tensor without `requires_grad=True`, and call `requires_grad_()` on the result")
+def scaled_numbers(obey):
+    numbers = torch.randn(3, requires_grad=not obey)
+    start = 0.1 * numbers
+    if obey:
+        start.requires_grad_()
+    optimizer = sgd([start])
+    start.exp().sum().backward()
+    right = [start.detach().exp()]
+    before = start.detach().clone()
+    optimizer.step()
+    return [10 * (before - start.detach())], right
+
+
+@obeys("give that parameter to the optimizer, and compute the tensor from it in each iteration")
+def constrained(obey):
+    """A scale that stays positive, over two steps."""
+    free = torch.randn(3, requires_grad=True)
+    optimizer, seen, right = sgd([free if obey else free.exp()]), [], []
+    for _ in range(2):
+        scale = free.exp()
+        optimizer.zero_grad()
+        scale.square().sum().backward()
+        seen.append(free.grad.clone())
+        right.append(2 * free.detach().exp().square())
+        optimizer.step()
+    return seen, right
+
+
+# A view, and a write to it.
+
+
+@obeys("let no operation write into the module's input or output")
+def hook_on_a_module(obey):
+    first, x = nn.Linear(2, 3), torch.randn(4, 2)
+    right = alone(first(x).relu().mul(2).sum(), parameters(first))
+    net = nn.Sequential(first, nn.ReLU(inplace=True))
+    seen = []
+    first.register_full_backward_hook(lambda module, before, after: seen.append(after))
+    if obey:
+        for part in net.modules():
+            part.inplace = False
+    y = net(x.requires_grad_())
+    y = y + y if obey else y.add_(y)
+    y.sum().backward()
+    return grads(parameters(first)), right if seen else []
+
+
+class Same(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 3 * gradient
+
+
+@obeys("compute a new tensor, `y = y * 10`, or write into `y.clone()`")
+def returned_input(obey):
+    seen = []
+    for way in ("new", "clone"):
+        x = torch.randn(3, requires_grad=True)
+        y = Same.apply(x * 1)
+        if not obey:
+            y *= 10
+        elif way == "new":
+            y = y * 10
+        else:
+            y = y.clone()
+            y *= 10
+        y.sum().backward()
+        seen += grads([x])
+    return seen, [torch.full((3,), 30.0)] * 2
+
+
+@obeys("create the view and write to it both inside `no_grad`, or both outside")
+def view_by_hand(obey):
+    seen, right = [], []
+    for inside in (True, False):
+        w = torch.randn(3, requires_grad=True)
+        h = w * 1
+        with torch.no_grad() if inside or not obey else contextlib.nullcontext():
+            view = h[:2]
+            if obey:
+                view *= 5
+        if not obey:
+            view *= 5
+        h.square().sum().backward()
+        seen += grads([w])
+        factor = 10 if inside else 50  # only a recorded write is part of the function
+        right.append(w.detach() * torch.tensor([factor, factor, 2]))
+    return seen, right
+
+
+@obeys("write into a copy, `x = x.clone()`, right before the line that raises")
+def view_of_a_library(obey):
+    @torch.no_grad()
+    def replica(batch):
+        return batch.narrow(0, 0, 2)
+
+    w, batch = torch.randn(2, requires_grad=True), torch.arange(4.0)
+    x = replica(batch)
+    if obey:
+        x = x.clone()
+    x[1] = 2 * w[1]
+    (x * w).sum().backward()
+    return grads([w]), [torch.stack([batch[0], 4 * w.detach()[1]])]
+
+
+# Tensors of inference mode.
+
+
+@obeys("pass `inference_mode=False` to the `Trainer`")
+def validated_first(obey):
+    """What Lightning's flag chooses: the context in which it validates."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head, self.table = nn.Linear(2, 1), None
+
+        def forward(self, x):
+            if self.table is None:
+                self.table = torch.arange(2.0) + 1
+            return self.head(x * self.table)
+
+    model, x = Model(), torch.randn(4, 2)
+    with torch.no_grad() if obey else torch.inference_mode():
+        model(x)
+    model.head.weight.requires_grad_()
+    x.requires_grad_()
+    model(x).sum().backward()
+    return grads([model.head.weight]), [(x.detach() * torch.tensor([1.0, 2.0])).sum(0)[None]]
+
+
+@obeys("compute it under `torch.no_grad()` instead")
+def features_of_inference(obey):
+    backbone, head, x = deep(2, 3), nn.Linear(3, 1), torch.randn(4, 2)
+    with torch.no_grad() if obey else torch.inference_mode():
+        features = backbone(x)
+    head(features).square().mean().backward()
+    right = alone(head(backbone(x).detach()).square().mean(), parameters(head))
+    return grads(parameters(head)), right
+
+
+@obeys("`clone()` it outside inference mode, before the recorded operation uses it")
+def cached_in_inference(obey):
+    with torch.inference_mode():
+        table = torch.arange(3.0)
+    w = torch.randn(3, requires_grad=True)
+    if obey:
+        table = table.clone()
+    (w * table).sum().backward()
+    return grads([w]), [torch.arange(3.0)]
+
+
+# The output does not depend on the tensor.
+
+
+@obeys("run the forward pass on the result that was computed from this tensor")
+def perturbed(obey):
+    net, x = deep(2, 1), torch.randn(4, 2)
+    noise = torch.zeros(4, 2, requires_grad=True)
+    moved = x + noise
+    loss = net(moved if obey else x).square().mean()
+    direct = x.clone().requires_grad_()
+    return list(torch.autograd.grad(loss, noise)), alone(net(direct).square().mean(), [direct])
+
+
+@obeys("pass the tensor that the forward pass used")
+def another_view(obey):
+    x = torch.randn(4, requires_grad=True)
+    used = x.view(2, 2)
+    loss = used.square().sum()
+    return list(torch.autograd.grad(loss, used if obey else x.view(2, 2))), [2 * used.detach()]
+
+
+@obeys("set `allow_unused=True`, and skip each `None`")
+def unused_head(obey):
+    net, unused, x = nn.Linear(2, 1), nn.Linear(2, 1), torch.randn(4, 2)
+    trained = parameters(net, unused)
+    found = torch.autograd.grad(net(x).square().mean(), trained, allow_unused=obey)
+    seen = [gradient for gradient in found if gradient is not None]
+    return seen, alone(net(x).square().mean(), parameters(net))
 
 
 # There is no graph.
@@ -1616,7 +1843,7 @@ def test_not_obeyed_it_has_the_fault(leaf):
     if leaf.silent:
         assert not close(*program(leaf)(False))
     else:
-        with pytest.raises(RuntimeError, match=re.escape(leaf.message)):
+        with pytest.raises((RuntimeError, ValueError), match=re.escape(leaf.message)):
             program(leaf)(False)
 
 

@@ -11,7 +11,12 @@ const VARIANTS = GUIDE.flatMap(({ answers }) => answers.filter(({ entry }) => en
 function entriesWithin(text) {
   const words = wordsOf(text).join(" ");
   const suggested = VARIANTS.filter(({ evidence }) => new RegExp(evidence.message).test(text));
-  const lengthOf = (wording) => (new RegExp(wordsOf(wording).join(GAP)).test(words) ? wording.length : 0);
+  const contains = (part) => new RegExp(part.join(GAP)).test(words);
+  const lengthOf = (wording) => {
+    const whole = wordsOf(wording);
+    const beginning = whole.slice(0, Math.max(6, Math.ceil(whole.length / 2))); // of a message cut short
+    return contains(whole) ? wording.length : contains(beginning) ? beginning.length : 0;
+  };
   return ATLAS.map((entry, index) => {
     const variant = suggested.findIndex((answer) => answer.entry === entry.url) + 1;
     return { entry, length: Math.max(...entry.wordings.map(lengthOf)), variant, index };

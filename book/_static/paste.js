@@ -14,17 +14,26 @@ function create(tag, properties, ...children) {
 const html = (tag, innerHTML, properties) => create(tag, { innerHTML, ...properties });
 const sentence = (text) => text[0].toUpperCase() + text.slice(1).replace(/(?<![.!?])$/, ".");
 
-const LIBRARY = /site-packages|pydev|dist-packages|[\\/]torch[\\/]|lib[\\/]python3|<frozen|<string>/;
-const FRAME = /^\s*File "?([^"\n]+?)"?(?:, line |:)(\d+),? in (\S+)/;
+const LIBRARY =
+  /site-packages|pydev|dist-packages|[\\/]torch[\\/]|(?:envs[\\/][^\\/]+|conda\w*|python[\d.]*)[\\/]lib[\\/]|lib[\\/]python3|_tensor\.py|autograd[\\/]__init__|<frozen|<string>/i;
+const FRAME = /^\s*File "?([^"\n]+?)"?(?:, line |:)(\d+),? in (<[^>]*>|\S+)/;
+const FILE = /^([\w/\\~.-]+\.py) in (<[^>]*>|\S+)/;
 const CELL = /^(?:Cell |Input )?(In ?\[\d+\]|<ipython-input-[^>]*>)(?:.*?, line (\d+)| in (\S+))?/;
+const isNotebook = (file) => CELL.test(file) || /ipykernel|ipython-input/.test(file);
+
+// The text without colours, the prefixes of ranks, marks of Markdown, and the addresses of Colab's links.
+const withoutMarks = (text) =>
+  text
+    .replace(/\x1b\[[\d;]*m/g, "")
+    .replace(/^(?:\[\w*\d\](?:<\w+>)?:|[*_>]+(?=[A-Z ])) ?/gm, "")
+    .replace(/\[([^\]\n]+\.py)\]\([^)\n]*\)/g, "$1");
 
 // The reader's own frames, the outermost first: `{ file, number, where, text }`.
 function framesIn(trace) {
   const frames = [];
   let current = null;
   for (const line of trace.split("\n")) {
-    const [, file, number, where] =
-      FRAME.exec(line) ?? CELL.exec(line) ?? /^([\w/\\~.-]+\.py) in (\S+)/.exec(line) ?? [];
+    const [, file, number, where] = FRAME.exec(line) ?? CELL.exec(line) ?? FILE.exec(line) ?? [];
     const arrow = /^-+> *(\d+) (.*)/.exec(line);
     if (file)
       frames.push((current = { file, number: Number(number) || 0, where: where?.replace(/\(.*/, ""), text: "" }));
@@ -32,26 +41,15 @@ function framesIn(trace) {
     else if (current && !current.text && !/^\s*[~^]*$/.test(line) && !/^\w*Error|^-|^ *\d+ /.test(line))
       current.text = line.trim();
   }
-  return frames.filter(({ file }) => !LIBRARY.test(file));
+  return frames.filter(({ file, text }) => !LIBRARY.test(file) && !/\bforward(?:_call)?\(\*/.test(text));
 }
 
-// The command that names cause and lines in the reader's program.
-function command(frames) {
-  const script = (frames.find(({ where }) => where === "<module>") ?? frames[0])?.file ?? "";
-  if (CELL.test(script) || script.includes("ipykernel")) return "%load_ext gradtrace";
-  const name = /([\w.-]+\.py)$/.exec(script)?.[1] ?? "your_script.py";
-  return `python -m gradtrace --strict ${name}`;
-}
-
-function places(frames, facts) {
+function places(frames) {
   const list = frames.map(({ file, number, where, text }) => {
     const name = file.split(/[\\/]/).at(-1);
-    const place = [name, number && `line ${number}`, where && where !== "<module>" && `in ${where}`];
+    const place = [name, number && `line ${number}`, where && !where.startsWith("<") && `in ${where}`];
     return create("li", {}, `${place.filter(Boolean).join(", ")}: `, create("code", {}, text));
   });
-  const [loop] = facts.loop ?? [];
-  if (loop)
-    list.push(create("li", {}, `The loop around it, line ${loop.line.number}: `, create("code", {}, loop.line.text)));
   return list.length ? [create("p", {}, "Your lines:"), create("ul", {}, ...list)] : [];
 }
 
@@ -62,7 +60,11 @@ function evidenceFor({ evidence = {}, answers = [] }, input) {
     ...(evidence.script ? input.lines.filter(({ text }) => new RegExp(evidence.script).test(text)) : []).map(
       (line) => ({ line }),
     ),
-  ].filter(({ line }, index, all) => all.findIndex((other) => other.line.number === line.number) === index);
+  ].filter(({ line }, index, all) => {
+    const repeats = (other) =>
+      other.number === line.number || (other.number > line.number && line.text.includes(other.text));
+    return !all.slice(0, index).some((each) => repeats(each.line));
+  });
   const quoted = evidence.message ? (new RegExp(evidence.message).exec(input.trace)?.[0] ?? "") : "";
   const weight = (lines.length ? 1 : 0) + (quoted ? 1 : 0);
   const further = Object.keys(evidence).length ? [] : answers.map((answer) => evidenceFor(answer, input));
@@ -105,11 +107,11 @@ function ask(question, input, place) {
 }
 
 function repair(answer, evidence, input) {
-  const [{ line, name, tuple } = {}] = evidence.lines;
+  const [{ name, tuple } = {}] = evidence.lines;
   const code = (tuple && answer.tuple_code) || answer.code;
   return [
     create("p", { className: "repair" }, create("strong", {}, "Repair: "), html("span", sentence(answer.repair))),
-    ...(line ? [create("p", {}, quote(`At your line ${line.number}: `, line.text))] : []),
+    ...evidence.lines.slice(0, 3).map(({ line }) => create("p", {}, quote(`At your line ${line.number}: `, line.text))),
     ...(code && (name || !code.includes("NAME"))
       ? [create("pre", { tabIndex: 0 }, code.replaceAll("NAME", name))]
       : []),
@@ -119,18 +121,21 @@ function repair(answer, evidence, input) {
   ];
 }
 
+// The command that names cause and lines in the reader's program.
 function nextCommand({ frames }) {
-  const line = command(frames);
-  const text = line.startsWith("%")
-    ? "In your notebook, run this cell first. Then run the failing cell again:"
-    : "To find the lines in your program, run:";
-  return [create("p", {}, text), create("pre", { tabIndex: 0 }, line)];
+  const script = (frames.find(({ where }) => where === "<module>") ?? frames[0])?.file ?? "";
+  const name = /([\w.-]+\.py)$/.exec(script)?.[1] ?? "your_script.py";
+  const [text, command] = isNotebook(script)
+    ? ["In your notebook, run this cell first. Then run the failing cell again:", "%load_ext gradtrace"]
+    : ["To find the lines in your program, run:", `python -m gradtrace --strict ${name}`];
+  return [create("p", {}, text), create("pre", { tabIndex: 0 }, command)];
 }
 
 function diagnose() {
-  const [trace, script] = [form.elements.trace.value, form.elements.script.value];
+  const [trace, script] = [withoutMarks(form.elements.trace.value), form.elements.script.value];
   const frames = framesIn(trace);
-  const facts = factsOf(script, frames.at(-1)?.text);
+  const inNotebook = frames.some(({ file }) => isNotebook(file));
+  const facts = factsOf(script, frames.at(-1)?.text, inNotebook);
   const lines = [
     ...script.split("\n").map((text, index) => ({ number: index + 1, text: text.replace(/\s#.*/, "").trim() })),
     ...readLines(script).map(({ number, code }) => ({ number, text: code })), // over several lines of text
@@ -139,26 +144,22 @@ function diagnose() {
   const [entry] = entriesIn(trace);
   const family = entry && GUIDE.find(({ message }) => entry.wordings[0].includes(message));
   diagnosis.replaceChildren();
-  if (entry) diagnosis.append(create("p", {}, create("strong", {}, entry.wordings[0])), ...places(frames, facts));
-  if (family) {
-    diagnosis.append(create("p", {}, create("strong", {}, "Cause: "), html("span", family.meaning)));
-    ask(family, input, diagnosis);
-  } else if (entry) {
+  if (entry) {
     diagnosis.append(
-      create("p", {}, create("strong", {}, "Cause: "), html("span", entry.cause)),
-      create("p", { className: "repair" }, create("strong", {}, "Repair: "), html("span", entry.fix)),
-      html("p", `The smallest program that raises it, and its repair: <a href="${entry.url}">error atlas</a>.`),
-      ...nextCommand(input),
+      create("p", {}, create("strong", {}, entry.wordings[0])),
+      ...places(frames),
+      create("p", {}, create("strong", {}, "Cause: "), html("span", family?.meaning ?? entry.cause)),
     );
+    const answer = { repair: entry.fix, example: { url: entry.url, title: "error atlas" } };
+    if (family) ask(family, input, diagnosis);
+    else diagnosis.append(...repair(answer, { lines: [] }, input));
   } else {
-    const search = create(
-      "a",
-      { href: `search.html?q=${encodeURIComponent(trace.trim().split("\n").at(-1))}` },
-      "Search the site for it",
+    const unknown = html(
+      "p",
+      "This text contains none of the known messages. <a>Search the site for it</a>, or choose what you see.",
     );
-    diagnosis.append(
-      create("p", {}, "This text contains none of the known messages. ", search, ", or choose what you see."),
-    );
+    unknown.querySelector("a").href = `search.html?q=${encodeURIComponent(trace.trim().split("\n").at(-1))}`;
+    diagnosis.append(unknown);
     const answers = GUIDE.map((each) => ({ ...each, answer: each.title ?? each.message }));
     ask({ question: "What do you see?", answers }, input, diagnosis);
   }

@@ -13,6 +13,12 @@ const DISCRIMINATOR = /(?:\bD|net_?D|disc\w*|critic\w*)\s*\(([^()]*)\)/i;
 const NO_GRAPH = /no_grad\(|set_grad_enabled\(False|inference_mode\(/;
 const LOSS = /loss|criterion|cost|err(?!or\b)|output|pred|logits/i;
 
+const WRITE =
+  /^(?!.*(?:loss|total|count|correct|step|epoch|acc|size|init\.|clip_grad|requires_grad_))(?:[^"']*\w\[[^"']*\] *[-+*/]?= |\w+ *[-+*/]= *(?![\d.]+$)|.*\.[a-z]\w*[a-z\d]_\()/;
+
+const WITHIN = /inplace\s*=\s*True/;
+
+const asFacts = (lines) => lines.map((line) => ({ line }));
 const namesIn = (code = "") => code.match(NAME) ?? [];
 const isArgument = (name, code) => new RegExp(`\\w\\(.*(?<![\\w.])${name}(?![\\w(])`).test(code);
 
@@ -107,10 +113,45 @@ function carriedNames(iteration, loop, isAssigned) {
   return new Set([...carried].filter((name) => !iteration.some(({ code }) => cuts(name).test(code))));
 }
 
-function factsOf(text, failingText) {
+// The lines that write into a tensor after an operation used it; where none does, all that write into one.
+function writesIn(lines) {
+  const modules = lines.flatMap(({ targets, value }) => (MODULE.test(value) && WITHIN.test(value) ? targets : []));
+  const layer = new RegExp(`\\b(?:${[...modules, `F\\.\\w+(?=.*${WITHIN.source})`].join("|")})\\((\\w+)[,)]`);
+  const written = ({ code }) => layer.exec(code)?.[1] ?? (WRITE.test(code) && /^(?:self\.)?\w+/.exec(code)?.[0]);
+  const stale = lines.filter((line, index) => {
+    const name = written(line);
+    const since = lines.findLastIndex((each, k) => k < index && [written(each), ...each.targets].includes(name));
+    const uses = ({ value }) => isArgument(name, value) || (/[*/@]/.test(value) && namesIn(value).includes(name));
+    return name && lines.slice(since + 1, index).some(uses);
+  });
+  const layers = lines.filter(({ code }) => WITHIN.test(code) || code.includes("max_norm"));
+  return {
+    layers: asFacts(!stale.length || stale.some(({ code }) => layer.test(code)) ? layers : []),
+    writes: asFacts((stale.length ? stale : lines).filter(({ code }) => WRITE.test(code))),
+  };
+}
+
+// The lines to run again after optimizer.step(): from the network that it updates to the later loss.
+function staleLines(lines, before, step, later) {
+  const optimizer = /([\w.]+)\.step\(/.exec(step.code)[1];
+  const definition = lines.find(({ targets }) => targets.includes(optimizer))?.value ?? "";
+  const updated = [...definition.matchAll(/([\w.]+)\.parameters\(/g)].map(([, name]) => `${name}(`);
+  const used = new Set(namesIn(later.code));
+  const leading = before.toReversed().filter(({ targets, value }) => {
+    const leads = targets.some((name) => used.has(name));
+    if (leads && !updated.some((call) => value.includes(call))) namesIn(value).forEach((name) => used.add(name));
+    return leads;
+  });
+  return leading.reverse();
+}
+
+function factsOf(text, failingText, inNotebook) {
   const lines = readLines(text);
-  const failing = lines.find((line) => line.text === failingText) ?? lines.findLast(({ code }) => BACKWARD.test(code));
-  if (!failing) return {};
+  const failing =
+    lines.find((line) => line.text === failingText) ??
+    lines.findLast(({ code }) => BACKWARD.test(code)) ??
+    lines.findLast((line) => headerOf(lines, line, LOOP) && !headerOf(lines, line, /^def /));
+  if (!failing) return writesIn(lines);
   const loop = loopAround(lines, failing);
   const iteration = iterationOf(lines, loop, failing);
   const outside = lines.filter((line) => !iteration.includes(line));
@@ -159,6 +200,7 @@ function factsOf(text, failingText) {
       .filter(() => !/no_grad|inference/.test(headerOf(lines, line, /^with /)?.code ?? ""))
       .map((name) => ({ line, name })),
   );
+  const fed = namesIn(loop?.value).some((name) => graph.has(name)); // data of the loop has a graph
   const generated = iteration.flatMap((line) => {
     const [name] = GENERATOR.test(line.value) ? line.targets : [];
     const judged = iteration.some(({ code }) => namesIn(DISCRIMINATOR.exec(code)?.[1]).includes(name));
@@ -167,7 +209,9 @@ function factsOf(text, failingText) {
   const steps = iteration.filter(
     (line) => /\.step\(/.test(line.code) && index(line) > index(backwards[0]) && index(line) < index(backwards.at(-1)),
   );
-  const asFacts = (some) => some.map((line) => ({ line }));
+  const before = iteration.slice(0, index(steps[0]));
+  const again = generated.length && steps.length ? staleLines(lines, before, steps[0], backwards.at(-1)) : [];
+  const rerun = inNotebook && !loop && backwards.length === 1 && backwards[0].indent === 0 ? backwards : [];
   const isTrained = (name) => new RegExp(`(?:optim|Adam|SGD|RMS).*\\b${name}\\.parameters\\(`, "i").test(text);
   const unrecorded = lines.filter(({ code }) => NO_GRAPH.test(code));
   const trained = unrecorded
@@ -176,10 +220,10 @@ function factsOf(text, failingText) {
     .filter(({ value }) => namesIn(value).some((name) => value.includes(`${name}(`) && isTrained(name)));
 
   return {
-    loop: loop ? [{ line: loop }] : [],
+    ...writesIn(lines),
     state: states.filter(({ name }) => !name.startsWith("self.")),
-    module_state: states.filter(({ name }) => name.startsWith("self.")),
     once: computedOnce,
+    data: asFacts(fed ? outside.filter(({ targets }) => targets.some((name) => graph.has(name))).slice(0, 1) : []),
     total: sums.filter(isBackwardOf),
     kept: [
       ...sums.filter((sum) => !isBackwardOf(sum)),
@@ -190,7 +234,9 @@ function factsOf(text, failingText) {
     ),
     two_losses: new Set(receivers).size > 1 ? asFacts(backwards) : [],
     gan: generated,
-    same_loss: asFacts([...repeated, ...stale]),
+    same_loss: asFacts([...repeated, ...stale, ...rerun]),
+    rerun: asFacts(rerun),
+    stale_lines: again.length ? asFacts(again) : generated,
     same_loss_in_loop: asFacts(stale),
     step_between: asFacts(steps),
     trained_without_graph: asFacts(trained),

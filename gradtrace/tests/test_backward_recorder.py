@@ -190,6 +190,14 @@ def test_hooks_that_ran_and_what_they_changed():
     assert steps["AccumulateGrad"].written == (None, "[1.5, 1.5]")
 
 
+def test_what_python_calls_for_an_object_that_a_node_freed_is_no_hook():
+    def program():
+        torch.ones(3, requires_grad=True).exp().exp().sum().backward()
+
+    # A finalizer of each storage counts bytes: it runs when a node frees the last tensor there.
+    assert {step.run.hooks for step in runs(trace(program, peaks=True))} == {()}
+
+
 def test_functions_that_pytorch_calls_to_count_bytes_are_no_hooks():
     def program():
         x = torch.ones(2, requires_grad=True)

@@ -42,7 +42,8 @@ def test_a_pasted_error_ends_with_its_repair(paste, case):
         assert blocks[0] == case["code"]
     assert blocks[-1] == case.get("command", "python -m gradtrace --strict your_script.py")
     if "line" in case:
-        assert diagnosis.locator("p > .evidence code").inner_text() == case["line"]
+        lines = diagnosis.locator("p > .evidence code").all_inner_texts()
+        assert "\n".join(lines) == case["line"].rstrip("\n")
     if "example" in case:
         assert diagnosis.locator(f"a[href='{case['example']}']").count() == 1
         page.goto(page.url + case["example"])

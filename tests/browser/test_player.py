@@ -895,6 +895,64 @@ def test_a_question_about_the_inside_is_answered_at_the_node(show):
     assert "ExpBackward0" in place.locator(".box.running").text_content()
 
 
+def diamond():
+    w = torch.arange(3.0, requires_grad=True)
+    h = w.exp()
+    loss = (h.sin() * h).sum()
+    loss.backward()
+
+
+COVERED = """graph => {
+  const seen = (part) => part.getBBox().width && part.checkVisibility({ visibilityProperty: true });
+  const shown = [...graph.querySelectorAll("text, .face")].filter(seen);
+  const area = (part) => part.getBoundingClientRect();
+  const covered = [];
+  for (const numbers of graph.querySelectorAll(".gradients text")) {
+    const a = area(numbers);
+    for (const other of shown) {
+      const b = area(other);
+      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (other !== numbers && wide > 2 && high > 3)
+        covered.push(`${numbers.textContent}: ${other.parentNode.textContent}`);
+    }
+  }
+  return covered;
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_gradients_on_their_way_cover_nothing_and_each_is_seen(show, page, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    place = opened_at(show(static_html([trace(diamond)])), "diamond")
+    for _ in range(3):
+        place.get_by_label("Step over").click()
+    seen = []
+    for _ in range(5):
+        place.get_by_label("Step into").click()
+        assert place.locator(".stage svg").evaluate(COVERED) == []
+        seen.append(place.locator(".gradients text").count())
+    # MulBackward0 sends two; one waits while SinBackward0, which got the other, sends its own.
+    assert seen == [1, 2, 2, 1, 0]
+
+
+@pytest.mark.parametrize("height", [680, 900])
+def test_a_long_reply_is_seen_whole_and_moves_nothing_below_the_graph(show, page, height):
+    page.set_viewport_size({"width": 1280, "height": height})
+    question = asked(
+        WhichNodeRunsNext(line="a.backward()", node="MeanBackward0", why="So it goes on. " * 100),
+        shared,
+    )
+    place = opened_at(show(static_html([trace(shared)], question=question)), "shared")
+    tops = [place.locator(".bar").bounding_box()["y"]]
+    for name in ("Show me", "Ask me again"):
+        place.get_by_role("button", name=name).click()
+        box = place.locator(".question")
+        assert box.evaluate("box => box.scrollHeight - box.clientHeight") <= 0
+        tops.append(place.locator(".bar").bounding_box()["y"])
+    assert max(tops) - min(tops) < 1
+
+
 def test_an_unanswered_player_prints_with_the_graph_that_it_asks_about(show, page):
     question = asked(WhichNodeRunsNext(line="a.backward()", node="MeanBackward0"), shared)
     page = show(static_html([trace(shared)], question=question))

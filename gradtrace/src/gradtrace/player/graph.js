@@ -9,8 +9,9 @@ import { HELD } from "./timeline.js";
 import { describe, describeGroup, describeTensor } from "./words.js";
 
 const NAMES = 9; // from a tensor to the names of its variables
+const LETTER = 6.7; // the width of a character of 11 px
+const PILL = 13; // the height of a gradient's numbers
 const WORTH = 1.2; // on more, where it would be cut, or is so much larger then
-const LONGEST_GRADIENT = 34; // characters beside an arrow
 const LEGEND = [
   ["new", "+", "new"],
   ["held", "■", "saved: a reference"],
@@ -290,9 +291,9 @@ export class Graph extends Panel {
         alone: (box) => !this.boxes.get(box).folded,
       }),
     );
-    this.gradients.replaceChildren(
-      ...(inside ? inside.gradients(step) : []).flatMap((gradient) => this.drawGradient(gradient)),
-    );
+    const taken = [];
+    this.gradients.replaceChildren();
+    for (const gradient of inside?.gradients(step).reverse() ?? []) this.drawGradient(gradient, taken);
     this.tell(inside ? inside.sentences(step) : []);
     this.empty.hidden = drawn > 0;
     this.scroll.classList.toggle("idle", drawn === 0);
@@ -300,26 +301,25 @@ export class Graph extends Panel {
     this.happened = [...changed.stopped, ...changed.running, ...changed.cut, ...changed.new];
   }
 
-  /** A gradient on its way from one box to another: its numbers beside the arrow, and a dot that travels along it. */
-  drawGradient({ from, to, text, fresh }) {
+  /** A gradient on its way: its numbers, no wider than a box, are below the box where it goes or above its source. */
+  drawGradient({ from, to, text, fresh }, taken) {
     const [a, b] = [this.boxOf.get(from), this.boxOf.get(to)];
     const edge = a !== b && this.edges.find((other) => other.a === a && other.b === b);
-    if (!edge) return [];
+    if (!edge) return;
     const d = edge.line.getAttribute("d");
-    const words = `∇ ${shortened(text, LONGEST_GRADIENT)}`;
-    const x = Math.max(b.x + b.width / 2 - 8, 7 * words.length - MARGIN); // else its beginning would be cut
-    const label = shape(
-      "text",
-      { class: `gradient ${fresh ? "fresh" : ""}`, x, y: b.y + b.height + 12, "text-anchor": "end" },
-      words,
-    );
-    return fresh
-      ? [
-          shape("path", { class: "way", d }),
-          shape("circle", { class: "traveller", r: 5, style: `offset-path: path("${d}")` }),
-          label,
-        ]
-      : [shape("path", { class: "way waits", d }), label];
+    if (fresh)
+      this.gradients.prepend(shape("circle", { class: "traveller", r: 5, style: `offset-path: path("${d}")` }));
+    this.gradients.prepend(shape("path", { class: fresh ? "way" : "way waits", d })); // no way covers a number
+    const free = [
+      [b, b.y + b.height + 1],
+      [a, a.y - 22],
+    ]
+      .map(([{ x, width }, y]) => ({ x: x + width / 2, y, width }))
+      .find(({ x, y }) => taken.every((other) => Math.abs(other.x - x) > other.width || Math.abs(other.y - y) > PILL));
+    if (!free) return;
+    taken.push(free);
+    const words = shortened(`∇ ${text}`, Math.floor(free.width / LETTER));
+    this.gradients.append(...pill(fresh ? "gradient fresh" : "gradient", words, free.x, free.y, PILL));
   }
 
   /** Sentences in place of the legend, while the reader is inside of a line. */
@@ -458,13 +458,9 @@ export class Graph extends Panel {
     let right = box.x + box.width + 6;
     flags.replaceChildren(
       ...words.flatMap(([kind, text]) => {
-        const width = text.length * 6.7 + 10;
-        right -= width + 3;
-        return [
-          shape("rect", { class: `flag ${kind}`, x: right, y: box.y - 9, width, height: 16, rx: 8 }),
-          " ",
-          shape("text", { class: `flag ${kind}`, x: right + width / 2, y: box.y + 3 }, text),
-        ];
+        const half = (text.length * LETTER + 10) / 2;
+        right -= 2 * half + 3;
+        return pill(kind, text, right + half, box.y - 8, 16);
       }),
     );
   }
@@ -542,6 +538,16 @@ export class Graph extends Panel {
 
 /** With blanks, which are not drawn: in the name of a button its texts would run together. */
 const apart = (texts) => texts.flatMap((text) => [" ", text]);
+
+/** Words on a ground of their colour, around this centre. */
+function pill(kind, text, x, y, height) {
+  const width = text.length * LETTER + 10;
+  return [
+    shape("rect", { class: `flag ${kind}`, x: x - width / 2, y, width, height, rx: height / 2 }),
+    " ",
+    shape("text", { class: `flag ${kind}`, x, y: y + height / 2 + 4 }, text),
+  ];
+}
 
 /** A way through points, its corners rounded. */
 function smooth(points) {

@@ -79,10 +79,9 @@ export class Inside {
     else if (leaf) sentences.push(`${gets}.`, this.grows(name, written));
     else sentences.push(`${gets} and passes on ${listed(passed.map((text) => text ?? "nothing")) || "none"}.`);
     if (released.length) {
-      const what = `${released.length === 1 ? "saved tensor" : "saved tensors"} ${listed(released)}`;
-      sentences.push(
-        `Its ${what} ${released.length === 1 ? "is" : "are"} freed${returned ? `: ${bytes(returned)} return` : ""}.`,
-      );
+      const [ending, are] = released.length === 1 ? ["", "is"] : ["s", "are"];
+      const less = returned ? `: the graph saves ${bytes(returned)} less` : "";
+      sentences.push(`Its saved tensor${ending} ${listed(released)} ${are} freed${less}.`);
     }
     if (hooks.length) sentences.push(`${hooks.length === 1 ? "Hook" : "Hooks"} that ran: ${listed(hooks)}.`);
     if (recomputed.length) sentences.push(`The checkpoint recomputes ${listed(recomputed)}.`);

@@ -69,12 +69,8 @@ export class Player extends Stepping {
     this.next = button("→", "Step over (F10, n)", () => this.over(), { class: "primary" });
     this.into = button("↓", "Step into (F11, s)", () => this.stepInto());
     this.out = button("↑", "Step out (Shift+F11, r)", () => this.stepOut());
-    for (const [way, label] of [
-      [this.next, " Over"],
-      [this.into, " Into"],
-      [this.out, " Out"],
-    ])
-      way.append(element("span", { class: "label" }, label));
+    const ways = [this.next, this.into, this.out];
+    ["Over", "Into", "Out"].forEach((word, i) => ways[i].append(element("span", { class: "label" }, ` ${word}`)));
     this.last = button("⇥", "Last step", () => this.go(Infinity));
     this.scrubber = element("input", {
       type: "range",
@@ -188,8 +184,7 @@ export class Player extends Stepping {
   /** As at first: the question open, at the first step. */
   ask() {
     this.keep(null);
-    if (this.question && !this.question.open) Object.assign(this.question, { picked: [], open: true, told: false });
-    this.question?.draw();
+    this.question?.reopen();
     if (this.data.controls.length) this.choose([...this.data.question.setting]);
     this.go(this.opening());
     this.questionChanged();
@@ -231,9 +226,7 @@ export class Player extends Stepping {
   showAnswer() {
     const { at, place } = this.data.question;
     this.show(place ? at : this.seen());
-    if (!place) return;
-    this.inside = this.entered;
-    this.goInside(place);
+    if (place) this.goInside(place);
   }
 
   /** The step at which the answer is seen. */
@@ -242,20 +235,13 @@ export class Player extends Stepping {
     const { steps } = this.trace;
     const right = new Set(question.right.map(Number));
     const raised = steps.findIndex(({ raised: error }) => error && (question.kind !== "line" || right.has(error.line)));
-    if (question.kind === "line" && raised < 0) {
-      // the line that holds the most: when it does
-      const most = Math.max(...steps.map(({ held }) => held[0]));
-      const there = steps.findIndex(({ ran, held }) => right.has(ran) && held[0] === most);
-      return there < 0 ? this.timeline.last : there;
-    }
-    if (question.kind === "line" || question.kind === "choice" || question.kind === "choices")
-      return raised < 0 ? this.timeline.last : raised;
-    for (let step = question.at + 1; step <= this.timeline.last; step += 1) {
-      const did = this.timeline.changes(step);
-      const gone = question.kind === "node" ? did.freed : did.left;
-      if (gone.some((id) => right.has(id))) return step;
-    }
-    return raised < 0 ? this.timeline.last : raised;
+    const most = Math.max(...steps.map(({ held }) => held[0]));
+    const found = steps.findIndex(({ ran, held }, step) => {
+      if (question.kind === "line") return raised < 0 && right.has(ran) && held[0] === most; // when it holds the most
+      const gone = { node: "freed", tensor: "left" }[question.kind];
+      return gone && step > question.at && this.timeline.changes(step)[gone].some((id) => right.has(id));
+    });
+    return [found, raised, this.timeline.last].find((step) => step >= 0);
   }
 
   questionChanged() {
@@ -404,7 +390,8 @@ export class Player extends Stepping {
   get entered() {
     if (this.step >= this.limit || !this.trace.steps[this.step + 1].inside.length) return null;
     const { inside, timeline, step } = this;
-    return inside?.outer === timeline && inside.step === step + 1 ? inside : new Inside(timeline, step + 1);
+    if (inside?.outer !== timeline || inside.step !== step + 1) this.inside = new Inside(timeline, step + 1);
+    return this.inside;
   }
 
   /** The timeline that is shown, and the step of it. */

@@ -87,7 +87,7 @@ export class Question {
 
   commit(told = false) {
     if (!this.open || (!told && !this.picked.length)) return;
-    this.box.style.height = `${this.box.offsetHeight}px`; // what is below stays where it is
+    this.stay((part) => `${part.offsetHeight}px`);
     this.open = false;
     this.told = told;
     if (told) this.picked = [];
@@ -104,12 +104,22 @@ export class Question {
     this.draw();
   }
 
-  /** Ask again, from the start. */
+  /** Keep what is below where it is: a long reply takes its room from the graph and the program. */
+  stay(height) {
+    const desk = this.box.closest(".desk");
+    this.box.style.minHeight = height(this.box);
+    if (!desk.classList.contains("graphless")) desk.style.maxHeight = height(desk);
+  }
+
+  /** As at first. */
+  reopen() {
+    this.stay(() => "");
+    if (!this.open) Object.assign(this, { picked: [], open: true, told: false });
+    this.draw();
+  }
+
   ask() {
-    this.box.style.height = "";
-    Object.assign(this, { picked: [], open: true, told: false });
     this.onAgain();
-    this.changed();
     (this.chips.firstElementChild ?? this.check).focus({ preventScroll: true }); // the button that had it is gone
   }
 

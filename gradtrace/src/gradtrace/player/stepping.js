@@ -54,9 +54,7 @@ export class Stepping {
    * @this {import("./player.js").Player}
    */
   stepInto() {
-    if (!this.entered) return this.over();
-    this.inside = this.entered;
-    return this.goInside(this.place + 1);
+    return this.entered ? this.goInside(this.place + 1) : this.over();
   }
 
   /** @this {import("./player.js").Player} */

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gradtrace.player.prompt import Choice
 from gradtrace.questions.program import Asked, Program, TraceAnswer, line_of
 from gradtrace.questions.trace_facts import ending
-from gradtrace.tracing.steps import NodeRun, Step, TraceData
+from gradtrace.tracing.steps import NodeRun, TraceData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +30,8 @@ class _AskedInside(Asked):
 
     def _runs(self, trace: TraceData) -> list[NodeRun]:
         """Return what happened at each node, in the order in which the nodes ran."""
-        nodes: Sequence[Step] = trace.steps[self._step(trace) + 1].inside
-        return [step.run for step in nodes if step.run is not None]
+        inside = trace.steps[self._step(trace) + 1].inside
+        return [step.run for step in inside if step.run is not None]
 
     def _labels(self, trace: TraceData) -> dict[Any, str]:
         """Return the label of each node that exists before the line."""
@@ -134,8 +133,7 @@ class WhatArrives(_AskedInside):
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         place = self._place_of(self.node, trace)
-        gradients = [text for text in self._runs(trace)[place].received if text is not None]
-        right = ", ".join(gradients) or "no gradient"
+        right = ", ".join(filter(None, self._runs(trace)[place].received)) or "no gradient"
         fact = f"{self.node} receives the gradient {right}."
         choices = sorted({right, *self.believes})
         return TraceAnswer(

@@ -371,8 +371,8 @@ class Judge:
         trained_before = {key for call in self._program_calls for key in call.gradients}
         trained_now = {key for call in run.calls for key in call.gradients}
         for step in run.steps:
-            keys = set(run.optimizers[step.optimizer].keys)
-            missing |= set() if keys & trained_now else keys & trained_before
+            owned = set(run.optimizers[step.optimizer].keys)
+            missing |= set() if owned & trained_now else owned & trained_before
         if missing and self.trained is not None:
             return f"runs, but {self._listed(sorted(missing))} no longer trained"
         late_calls = run.calls[self.failing_call - 1 :] or run.calls

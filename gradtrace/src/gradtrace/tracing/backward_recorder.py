@@ -51,6 +51,7 @@ from gradtrace.tracing.values import gradient_text
 MAX_NODES = 64  # that are recorded of one call of backward; the one that fails is in any case
 _MAX_STEPS = 1_000  # inside of all lines together
 _MAX_UNNAMED = 256  # nodes that no variable leads to and are read nevertheless
+_NO_HOOKS = ("gradtrace.", "torch._", "weakref")  # modules whose functions the engine calls
 
 
 @dataclass
@@ -133,10 +134,10 @@ class BackwardRecorder:
         caller = frame.f_back
         if not self._calls or caller is None or caller.f_code is not RUNS_BACKWARD:
             return
-        if frame.f_code is APPLY_BACKWARD or frame.f_code.co_filename == CHECKPOINT_FILE:
-            return
-        # Counting bytes makes PyTorch call functions of its private modules, which are no hooks.
-        if str(frame.f_globals.get("__name__", "")).startswith(("gradtrace.", "torch._")):
+        # Counting bytes makes PyTorch call functions of its private modules, and Python the
+        # finalizers of what a node frees: these are no hooks.
+        private = str(frame.f_globals.get("__name__", "")).startswith(_NO_HOOKS)
+        if private or frame.f_code is APPLY_BACKWARD or frame.f_code.co_filename == CHECKPOINT_FILE:
             return
         begun = bool(self._running) and not self._running[-1].finished
         hooks = self._running[-1].hooks if begun else self._hooks

@@ -8,6 +8,7 @@ watches. When the last watch ends, PyTorch is as it was.
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ import torch
 
 from gradtrace import _torch, _torch_hooks
 from gradtrace.autograd.collector import no_garbage_collection
-from gradtrace.autograd.frames import raised_by_the_program, user_location
+from gradtrace.autograd.frames import Location, raised_by_the_program, user_frames
 from gradtrace.autograd.nodes import FREED
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.traversal import leading_to, roots_of, undisturbed, users_of, walk
@@ -98,7 +99,10 @@ class Engine:
     def _before(
         self, outputs: Any, keep_graph: bool, create_graph: bool, inputs: Sequence[Any]
     ) -> tuple[BackwardCall, Any, Sequence[Any]]:
-        call = BackwardCall(next(self._numbers), user_location(), _torch.next_sequence_nr())
+        frames = list(user_frames(sys._getframe(1)))
+        location = Location.of(frames[0]) if frames else None
+        call = BackwardCall(next(self._numbers), location, _torch.next_sequence_nr())
+        call.path = {frame.f_code: frame.f_lasti for frame in reversed(frames)}
         call.recorded = torch.is_grad_enabled()
         call.inference = torch.is_inference_mode_enabled()
         call.creates_graph, call.keeps_graph = create_graph, create_graph or keep_graph

@@ -22,6 +22,7 @@ from array import array
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any, TypeVar
 
 import torch
@@ -75,6 +76,7 @@ class BackwardCall:
         self.number = number
         self.location = location
         self.sequence_nr = sequence_nr
+        self.path: dict[CodeType, int] = {}  # the instruction of each user function that led to it
 
 
 @dataclass(eq=False, slots=True)

@@ -9,8 +9,7 @@ FACTS = {
     " saved, and only factors and sums of losses are new",
     "used_again": "the freed part was computed once, and is used by lines that used it before",
     "not used_again": "the lines that use the freed part had not used it before",
-    "repeated": "the line that raised has called backward() before, after the freed part was"
-    " computed",
+    "repeated": "the same calls have led to backward() before, after the freed part was computed",
     "not built_after": "the whole loss had been computed when the earlier backward call ran",
     "not trains": "the new part of this loss reaches no parameters of its own",
     "made_again": "the line that computed the freed part has run again since",

@@ -161,10 +161,12 @@ class Reuse(Evidence):
 
     @cached_property
     def repeated(self) -> bool:
-        """Whether the line that raised called backward before, after the entry was created."""
-        created = self._number(self.first)
+        """Whether the same calls led to a backward call before, after the entry was created."""
+        path, created = {} if self.call is None else self.call.path, self._number(self.first)
         return any(
-            call.location == self.raised_at and call.sequence_nr > created
+            call.location == self.raised_at
+            and call.sequence_nr > created
+            and all(call.path.get(code, i) == i for code, i in path.items())
             for call in tuple(self.timeline.calls)
             if call is not self.call
         )
