@@ -1014,3 +1014,8 @@ def test_a_shorter_run_is_no_sum():
     judgement = judge(kinds.OUT_OF_PLACE, backward(1, 3.0), step(0, 1))
     assert judgement.status == PROVEN, judgement.reasons
     assert not any("sum" in line for line in judgement.evidence)
+
+
+def test_a_gradient_that_no_step_follows_is_not_said_to_be_cleared():
+    judgement = judge(kinds.OUT_OF_PLACE, *repaired(), backward(3, 1.0), status="enough")
+    assert judgement.status == PROVEN, judgement.reasons
