@@ -6,8 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from gradtrace.autograd.syntax import written_in_place
-from gradtrace.repair.code_names import changes_in_place, reads, value_of
+from gradtrace.autograd.syntax import (
+    changes_in_place,
+    reads,
+    value_of,
+    written_in_place,
+)
 from gradtrace.repair.edits import Edit, Source
 from gradtrace.repair.kinds import CLONE_USED, CLONE_WRITTEN, NO_GRAD, OUT_OF_PLACE
 from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit
