@@ -252,7 +252,9 @@ class _Holding(Evidence):
 )
 def test_it_is_certain_only_where_the_advice_is_proven(holding, confidence):
     criterion = Criterion("hidden_state_carried", (), "certain")
-    assert build_diagnosis("freed", criterion, _Holding(*holding)).confidence == confidence
+    diagnosis = build_diagnosis("freed", criterion, _Holding(*holding))
+    assert diagnosis.confidence == confidence
+    assert diagnosis.proven is (confidence == "certain")
 
 
 @pytest.mark.parametrize(
