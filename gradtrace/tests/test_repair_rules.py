@@ -309,3 +309,12 @@ def test_an_attribute_begins_again_with_its_value_of_init(list_candidates):
         "x in data:\n    net(x).backward()\n    net.h = net.init_hidden()\n",
         "x in data:\n    net.h = net.init_hidden()\n    net(x).backward()\n",
     ]
+
+
+def test_the_receiver_of_a_method_is_cloned_where_it_is_the_changed_tensor(list_candidates):
+    text = (
+        "import torch\ny = torch.cat([q, self.queue.detach()])\nself.queue[0] = q\ny.backward()\n"
+    )
+    facts = {"family": "modified", "cause": "inplace_on_saved", "carried_by": "model.queue"}
+    listed = list_candidates(text, 4, made_at=2, **facts)
+    assert "self.queue.clone().detach()" in edited(listed, "self.queue.clone() at line 2")

@@ -216,10 +216,7 @@ class Judge:
         return f"runs, but the gradient of {self._listed(sorted(repaired), '')} is NaN"
 
     def _unconnected(self, run: ProgramRun) -> str | None:
-        """Object to a gradient that an option turns into None or zeros because all of it is unused.
-
-        The error says then that the loss was computed from another tensor.
-        """
+        """Object to a gradient that an option turns into None or zeros: all of it is unused."""
         known = {call.site for call in self.original.calls if call.unconnected and not call.failed}
         for call in run.calls:
             if call.unconnected and call.site not in known:

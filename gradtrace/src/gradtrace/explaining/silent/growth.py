@@ -20,6 +20,7 @@ from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import GROWING, Timeline, freed_by
 from gradtrace.watching.running_sums import LONG
 
+_CONTAINERS = (list, tuple, deque, dict)
 _MANY = 30  # unused graphs in one container before it counts as growing
 
 
@@ -96,18 +97,19 @@ def _kept_alive(
         if total is not None and freed_by(node) is None:
             yield finding("graph_grows", total.location, total.location, carried_by=variable.name)
         elif (made_at := timeline.line_of(_torch.sequence_nr(node))) is not None:
-            for container in itertools.takewhile(_is_container, reversed(variable.owners)):
+            inside = reversed(variable.owners)
+            for container in itertools.takewhile(lambda o: isinstance(o, _CONTAINERS), inside):
                 stored.setdefault((id(container), made_at), []).append(variable)
-    for (_, made_at), entries in stored.items():
-        if len(entries) >= (_MANY if ended else LONG) and _of_many_iterations(
-            timeline, entries, ended
+    reported: set[int] = set()
+    for (container_id, made_at), entries in stored.items():
+        if (
+            container_id not in reported
+            and len(entries) >= (_MANY if ended else LONG)
+            and _of_many_iterations(timeline, entries, ended)
         ):
+            reported.add(container_id)
             carried = re.sub(r"(\[[^\[\]]*\])+$", "", entries[0].name)
             yield finding("graph_grows", made_at, made_at, carried_by=carried)
-
-
-def _is_container(owner: Any) -> bool:
-    return isinstance(owner, (list, tuple, deque, dict))
 
 
 def _of_many_iterations(timeline: Timeline, entries: list[Found], ended: bool) -> bool:

@@ -123,10 +123,8 @@ def stale_casts(graph: PendingBackward) -> Iterator[Diagnosis]:
 def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
     """Yield a finding if a step follows its own loss and that of an optimizer which feeds it.
 
-    The parameters of the other optimizer compute inputs, as a generator does for a discriminator.
-    Both losses called backward() since the gradients were cleared. Which loss is whose is shown by
-    a step of the other optimizer between the calls, or by their names: a sum of losses may be meant
-    for both.
+    A generator feeds a discriminator. Both losses called backward() since the gradients were clear;
+    a step of the other optimizer between the calls, or their names, show whose each loss is.
     """
     cleared, storages = timeline.cleared.get(optimizer), storages_of(optimizer)
     since = [call for call in timeline.calls if cleared is not None and call.number >= cleared]
