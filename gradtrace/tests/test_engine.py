@@ -201,6 +201,41 @@ def test_the_arguments_of_a_step_and_of_its_closure_are_those_of_the_program(att
     assert optimizer.step(lambda x, scale: (x, scale), 3, scale=4) == (3, 4)
 
 
+def test_the_error_of_a_closure_is_that_of_the_program(attached):
+    error = ZeroDivisionError("in the closure")
+    attached(Heard())
+
+    def closure():
+        raise error
+
+    with pytest.raises(ZeroDivisionError) as context:
+        torch.optim.LBFGS([torch.ones(2, requires_grad=True)]).step(closure)
+    assert context.value is error and error.__context__ is None
+
+
+def test_a_plain_listener_observes_no_functions(attached):
+    plain, strict = Heard(), Heard()
+    plain.strict = False
+    overridden = torch.nn.functional.has_torch_function
+    engine = attached(plain)
+    assert torch.nn.functional.has_torch_function is overridden
+    engine.attach(strict)
+    assert torch.nn.functional.has_torch_function is not overridden
+    engine.detach(strict)
+    assert torch.nn.functional.has_torch_function is overridden
+
+
+def test_compiled_regions_are_reported(attached):
+    from torch._dynamo import eval_frame  # slow to import
+
+    heard = Heard()
+    attached(heard)
+    eval_frame.set_eval_frame(False)  # as compiled code that is compiled no more
+    assert heard.events == [("compiled", True)]
+    eval_frame.set_eval_frame(None)
+    assert heard.events == [("compiled", True), ("compiled", False)]
+
+
 def test_hooks_that_cannot_be_installed_are_reported(attached, monkeypatch):
     heard, error = Heard(), ZeroDivisionError("no hooks")
 
