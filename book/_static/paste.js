@@ -79,7 +79,7 @@ function ask(question, input, place) {
   answers.sort((a, b) => b.evidence.weight - a.evidence.weight);
   const next = create("div");
   const change = create("button", { type: "button", className: "change" }, "Choose another answer");
-  const set = create("fieldset", {}, html("legend", question.question));
+  const set = create("fieldset", {}, html("legend", question.question), change);
   for (const each of answers) {
     const { lines, quoted } = each.evidence;
     each.button = html("button", each.answer.answer, { type: "button", ariaPressed: "false" });
@@ -100,7 +100,6 @@ function ask(question, input, place) {
     next.replaceChildren();
     answers[0].button.focus();
   });
-  set.append(change);
   place.append(set, next);
   const [first, second] = answers;
   if (first.evidence.weight > (second?.evidence.weight ?? 0)) choose(first);

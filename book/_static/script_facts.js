@@ -117,7 +117,10 @@ function carriedNames(iteration, loop, isAssigned) {
 function writesIn(lines) {
   const modules = lines.flatMap(({ targets, value }) => (MODULE.test(value) && WITHIN.test(value) ? targets : []));
   const layer = new RegExp(`\\b(?:${[...modules, `F\\.\\w+(?=.*${WITHIN.source})`].join("|")})\\((\\w+)[,)]`);
-  const written = ({ code }) => layer.exec(code)?.[1] ?? (WRITE.test(code) && /^(?:self\.)?\w+/.exec(code)?.[0]);
+  // A name that starts as a number counts something.
+  const counters = new Set(lines.flatMap(({ targets, value }) => (/^\s*-?[\d.]+$/.test(value) ? targets : [])));
+  const writes = ({ code }) => WRITE.test(code) && !counters.has(/^(?:self\.)?\w+/.exec(code)?.[0]);
+  const written = (line) => layer.exec(line.code)?.[1] ?? (writes(line) && /^(?:self\.)?\w+/.exec(line.code)?.[0]);
   const stale = lines.filter((line, index) => {
     const name = written(line);
     const since = lines.findLastIndex((each, k) => k < index && [written(each), ...each.targets].includes(name));
@@ -127,22 +130,41 @@ function writesIn(lines) {
   const layers = lines.filter(({ code }) => WITHIN.test(code) || code.includes("max_norm"));
   return {
     layers: asFacts(!stale.length || stale.some(({ code }) => layer.test(code)) ? layers : []),
-    writes: asFacts((stale.length ? stale : lines).filter(({ code }) => WRITE.test(code))),
+    writes: asFacts((stale.length ? stale : lines).filter(writes)),
   };
 }
 
+// The lines outside __init__ that store a computed value in an attribute.
+function attributesIn(lines) {
+  const stores = lines.filter(
+    ({ left, value }) => /^self\.\w+$/.test(left) && namesIn(value).length && !CUT.test(value),
+  );
+  const isConstant = ({ value }) => /^\s*(?:None|True|False)\s*$/.test(value);
+  return stores.filter(
+    (line) => !isConstant(line) && !/__init__/.test(headerOf(lines, line, /^def /)?.code ?? "__init__"),
+  );
+}
+
 // The lines to run again after optimizer.step(): from the network that it updates to the later loss.
-function staleLines(lines, before, step, later) {
+function staleLines(lines, iteration, step, later) {
   const optimizer = /([\w.]+)\.step\(/.exec(step.code)[1];
   const definition = lines.find(({ targets }) => targets.includes(optimizer))?.value ?? "";
   const updated = [...definition.matchAll(/([\w.]+)\.parameters\(/g)].map(([, name]) => `${name}(`);
+  const isUpdated = (value) =>
+    updated.length ? updated.some((call) => value.includes(call)) : DISCRIMINATOR.test(value);
   const used = new Set(namesIn(later.code));
-  const leading = before.toReversed().filter(({ targets, value }) => {
+  const leading = iteration.slice(0, iteration.indexOf(later)).reverse();
+  const path = leading.filter(({ targets, value }) => {
     const leads = targets.some((name) => used.has(name));
-    if (leads && !updated.some((call) => value.includes(call))) namesIn(value).forEach((name) => used.add(name));
+    if (leads) namesIn(value).forEach((name) => used.add(name));
     return leads;
   });
-  return leading.reverse();
+  const outdated = new Set();
+  return path.reverse().filter(({ number, targets, value }) => {
+    if (!isUpdated(value) && !namesIn(value).some((name) => outdated.has(name))) return false;
+    targets.forEach((name) => outdated.add(name));
+    return number < step.number;
+  });
 }
 
 function factsOf(text, failingText, inNotebook) {
@@ -161,7 +183,9 @@ function factsOf(text, failingText, inNotebook) {
   const index = (line) => iteration.indexOf(line);
 
   const backwards = iteration.filter(({ code }) => BACKWARD.test(code));
-  const receivers = backwards.map((line) => /([\w.]+(?:\[[^\]]*\])?)\.backward\(/.exec(line.text)?.[1] ?? "");
+  const receivers = backwards.map(
+    (line) => /(?<!\w\([\w.]*)([\w.]+(?:\[[^\]]*\])?)\)?\.backward\(/.exec(line.text)?.[1] ?? "",
+  );
   const variable = (receiver) => receiver.split("[")[0];
   const isTuple = (name) =>
     /LSTM/.test(text) || outside.some(({ targets, value }) => targets.includes(name) && /^\s*\(.*,/.test(value));
@@ -209,8 +233,7 @@ function factsOf(text, failingText, inNotebook) {
   const steps = iteration.filter(
     (line) => /\.step\(/.test(line.code) && index(line) > index(backwards[0]) && index(line) < index(backwards.at(-1)),
   );
-  const before = iteration.slice(0, index(steps[0]));
-  const again = generated.length && steps.length ? staleLines(lines, before, steps[0], backwards.at(-1)) : [];
+  const again = generated.length && steps.length ? staleLines(lines, iteration, steps[0], backwards.at(-1)) : [];
   const rerun = inNotebook && !loop && backwards.length === 1 && backwards[0].indent === 0 ? backwards : [];
   const isTrained = (name) => new RegExp(`(?:optim|Adam|SGD|RMS).*\\b${name}\\.parameters\\(`, "i").test(text);
   const unrecorded = lines.filter(({ code }) => NO_GRAPH.test(code));
@@ -239,6 +262,8 @@ function factsOf(text, failingText, inNotebook) {
     stale_lines: again.length ? asFacts(again) : generated,
     same_loss_in_loop: asFacts(stale),
     step_between: asFacts(steps),
+    receiver: asFacts(iteration.filter(({ targets }) => receivers.some((name) => targets.includes(variable(name))))),
+    attributes: asFacts(attributesIn(lines)),
     trained_without_graph: asFacts(trained),
     without_graph: trained.length ? [] : asFacts(unrecorded),
     cut: asFacts(

@@ -36,7 +36,7 @@ function sectionsNamed(asked) {
         `${titles[page]} > ${heading}`,
         `#${id}`,
         null,
-        1 / words.length,
+        (heading.includes("_") ? 0.1 : 1) / words.length, // an identifier is a reference
         filenames[page],
       ]);
     }
