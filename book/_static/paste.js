@@ -55,12 +55,9 @@ function places(frames) {
 
 // The evidence for an answer, of its own or of the answers to the question that it leads to.
 function evidenceFor({ evidence = {}, answers = [] }, input) {
-  const lines = [
-    ...(input.facts[evidence.fact] ?? []),
-    ...(evidence.script ? input.lines.filter(({ text }) => new RegExp(evidence.script).test(text)) : []).map(
-      (line) => ({ line }),
-    ),
-  ].filter(({ line }, index, all) => {
+  const matching = evidence.script ? input.lines.filter(({ text }) => new RegExp(evidence.script).test(text)) : [];
+  const found = [...(input.facts[evidence.fact] ?? []), ...matching.map((line) => ({ line }))];
+  const lines = found.filter(({ line }, index, all) => {
     const repeats = (other) =>
       other.number === line.number || (other.number > line.number && line.text.includes(other.text));
     return !all.slice(0, index).some((each) => repeats(each.line));

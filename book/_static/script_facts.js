@@ -12,10 +12,10 @@ const GENERATOR = /(?:\b|_)(?:G|net_?G|gen\w*)\s*\(/i;
 const DISCRIMINATOR = /(?:\bD|net_?D|disc\w*|critic\w*)\s*\(([^()]*)\)/i;
 const NO_GRAPH = /no_grad\(|set_grad_enabled\(False|inference_mode\(/;
 const LOSS = /loss|criterion|cost|err(?!or\b)|output|pred|logits/i;
-
 const WRITE =
   /^(?!.*(?:loss|total|count|correct|step|epoch|acc|size|init\.|clip_grad|requires_grad_))(?:[^"']*\w\[[^"']*\] *[-+*/]?= |\w+ *[-+*/]= *(?![\d.]+$)|.*\.[a-z]\w*[a-z\d]_\()/;
-
+// A method that stores a computed value.
+const STORE = /^self\.\w+ = (?!(?:None|True|False)$)(?=.*[A-Za-z])/;
 const WITHIN = /inplace\s*=\s*True/;
 
 const asFacts = (lines) => lines.map((line) => ({ line }));
@@ -134,17 +134,6 @@ function writesIn(lines) {
   };
 }
 
-// The lines outside __init__ that store a computed value in an attribute.
-function attributesIn(lines) {
-  const stores = lines.filter(
-    ({ left, value }) => /^self\.\w+$/.test(left) && namesIn(value).length && !CUT.test(value),
-  );
-  const isConstant = ({ value }) => /^\s*(?:None|True|False)\s*$/.test(value);
-  return stores.filter(
-    (line) => !isConstant(line) && !/__init__/.test(headerOf(lines, line, /^def /)?.code ?? "__init__"),
-  );
-}
-
 // The lines to run again after optimizer.step(): from the network that it updates to the later loss.
 function staleLines(lines, iteration, step, later) {
   const optimizer = /([\w.]+)\.step\(/.exec(step.code)[1];
@@ -199,7 +188,6 @@ function factsOf(text, failingText, inNotebook) {
     const adds = line.operator === "+=" || line.value.trim().startsWith(`${name} +`);
     return loop && adds && carried.has(name) && LOSS.test(line.value) && !CUT.test(line.value) ? [{ line, name }] : [];
   });
-  const isBackwardOf = ({ name }) => receivers.some((receiver) => receiver === name);
   const lists = iteration.flatMap((line) => {
     const name = /^([\w.]+)\.(?:append|extend)\(/.exec(line.code)?.[1];
     const cleared = iteration.some(({ code }) => code.startsWith(`${name}.clear(`) || code.startsWith(`del ${name}`));
@@ -236,6 +224,8 @@ function factsOf(text, failingText, inNotebook) {
   const again = generated.length && steps.length ? staleLines(lines, iteration, steps[0], backwards.at(-1)) : [];
   const rerun = inNotebook && !loop && backwards.length === 1 && backwards[0].indent === 0 ? backwards : [];
   const isTrained = (name) => new RegExp(`(?:optim|Adam|SGD|RMS).*\\b${name}\\.parameters\\(`, "i").test(text);
+  const stored = lines.filter(({ code, value }) => STORE.test(code) && !CUT.test(value));
+  const cuts = lines.filter(({ value, operator }) => operator === "=" && CUT.test(value));
   const unrecorded = lines.filter(({ code }) => NO_GRAPH.test(code));
   const trained = unrecorded
     .filter((header) => iteration.includes(header))
@@ -247,9 +237,9 @@ function factsOf(text, failingText, inNotebook) {
     state: states.filter(({ name }) => !name.startsWith("self.")),
     once: computedOnce,
     data: asFacts(fed ? outside.filter(({ targets }) => targets.some((name) => graph.has(name))).slice(0, 1) : []),
-    total: sums.filter(isBackwardOf),
+    total: sums.filter(({ name }) => receivers.includes(name)),
     kept: [
-      ...sums.filter((sum) => !isBackwardOf(sum)),
+      ...sums.filter(({ name }) => !receivers.includes(name)),
       ...lists.filter(({ line }) => LOSS.test(line.code) && !CUT.test(line.code)).map(({ line }) => ({ line })),
     ],
     list: lists.filter(({ name }) =>
@@ -263,14 +253,9 @@ function factsOf(text, failingText, inNotebook) {
     same_loss_in_loop: asFacts(stale),
     step_between: asFacts(steps),
     receiver: asFacts(iteration.filter(({ targets }) => receivers.some((name) => targets.includes(variable(name))))),
-    attributes: asFacts(attributesIn(lines)),
+    attributes: asFacts(stored.filter((line) => !/__init__/.test(headerOf(lines, line, /^def /)?.code ?? "__init__"))),
     trained_without_graph: asFacts(trained),
     without_graph: trained.length ? [] : asFacts(unrecorded),
-    cut: asFacts(
-      lines.filter(
-        ({ value, operator }) =>
-          operator === "=" && CUT.test(value) && namesIn(value).some((name) => graph.has(name) || LOSS.test(name)),
-      ),
-    ),
+    cut: asFacts(cuts.filter(({ value }) => namesIn(value).some((name) => graph.has(name) || LOSS.test(name)))),
   };
 }
