@@ -761,17 +761,6 @@ def test_the_page_tells_what_was_wrong_and_no_hidden_test(tmp_path):
     assert path.stat().st_mtime_ns == written
 
 
-def test_the_page_shows_the_smallest_wrong_case():
-    name = "which_need_saved"
-    master = read_master(CHECKOUT / "solutions" / name / f"{name}.ipynb")
-    answers = {answer.id: ("pass",) for answer in master.answers}
-    asked = grader.drawn(grader.job("ada", master, Answers(answers, {}, ()), SECRET, {}))
-    result = grader.judged(asked, ran(asked, bytes_held={"observed": ["{}"] * DRAWS}))
-    right, wrong = result["questions"]
-    assert right["case"] == "" and wrong["case"].startswith("from gradtrace import snapshot\n")
-    assert page(result, master, []).count("print(snapshot(y).held.activations)") == 1
-
-
 def test_a_rejected_submission_has_a_page_that_says_why(tmp_path):
     write_page(tmp_path, grader.rejected("ada", NAME, "no <b>", 3.0), MASTER, [])
     assert "rejected: no &lt;b&gt;" in (tmp_path / "ada" / NAME / f"{NAME}.html").read_text()

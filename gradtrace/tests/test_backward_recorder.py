@@ -194,7 +194,7 @@ def test_what_python_calls_for_an_object_that_a_node_freed_is_no_hook():
     def program():
         torch.ones(3, requires_grad=True).exp().exp().sum().backward()
 
-    # Bytes are counted by a finalizer of each storage, which runs when a node frees its last tensor.
+    # A finalizer of each storage counts bytes: it runs when a node frees the last tensor there.
     assert {step.run.hooks for step in runs(trace(program, peaks=True))} == {()}
 
 

@@ -166,6 +166,21 @@ def test_silent_failure_is_found(program, run):
         assert _line(findings[0].began_at) == line, findings
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("computed_data_replaces_a_parameter", "compute the loss from the new tensors"),
+        ("nodes_chosen_by_index", "multiply what these integers select by the values"),
+        ("both_losses_before_the_steps", "limit this backward() call to its own parameters"),
+        ("retained_recurrence", "detach h at the end of each iteration"),
+    ],
+)
+def test_advice_on_a_silent_failure_follows_from_its_facts(name, words, run):
+    program = next(program for program in PROGRAMS if program.name == name)
+    _, _, findings = run(program.source(fixed=False))
+    assert words in findings[0].fix, findings[0].fix
+
+
 @pytest.mark.parametrize("program", BROKEN)
 def test_nothing_is_said_of_the_repaired_twin(program, run):
     assert run(program.source(fixed=True)) == (None, None, [])
@@ -237,7 +252,9 @@ class _Holding(Evidence):
 )
 def test_it_is_certain_only_where_the_advice_is_proven(holding, confidence):
     criterion = Criterion("hidden_state_carried", (), "certain")
-    assert build_diagnosis("freed", criterion, _Holding(*holding)).confidence == confidence
+    diagnosis = build_diagnosis("freed", criterion, _Holding(*holding))
+    assert diagnosis.confidence == confidence
+    assert diagnosis.proven is (confidence == "certain")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,15 @@ import pytest
 
 from gradtrace.repair import kinds
 from gradtrace.repair.intent import targets_of_calls
-from gradtrace.repair.judge import OPEN, PROVEN, REJECTED, UNPROVEN, Judge, Judgement
+from gradtrace.repair.judge import (
+    OPEN,
+    PROVEN,
+    REJECTED,
+    UNPROVEN,
+    Judge,
+    Judgement,
+    is_senseless,
+)
 from gradtrace.repair.kinds import Repair
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.run.observations import (
@@ -253,6 +261,39 @@ def test_a_parameter_that_is_created_again_is_rejected():
     assert judgement.reasons == ["runs, but creates w again"]
     other_batch = judge(kinds.COMPUTE_AGAIN, *repaired(), replaced={"batch": 2})
     assert other_batch.status == PROVEN
+
+
+@pytest.mark.parametrize(
+    ("is_known", "is_rejected"), [(False, True), (True, False)], ids=["new", "as it is"]
+)
+def test_a_gradient_of_unused_tensors_only_is_rejected(is_known, is_rejected):
+    """An option that gives zeros where all is unused hides that the loss is another one's."""
+    original = program(
+        backward(1, 3.0, unconnected=is_known), failing(backward(2, 2.0)), status="raised"
+    )
+    judgement = judge(
+        kinds.SWITCH,
+        backward(1, 3.0, unconnected=is_known),
+        backward(2, 2.0, unconnected=True),
+        step(0, 2),
+        original=original,
+        reference=None,
+    )
+    reason = "runs, but the gradient at line 7 is of no tensor that its loss was computed from"
+    assert (judgement.reasons == [reason]) == is_rejected
+
+
+def test_an_edit_that_calls_what_is_no_method_is_senseless(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("total = 0.0\ntotal.backward()\n", encoding="utf-8")
+    edits = {str(path): "total = 0.0\ntotal = total.clone()\ntotal.backward()\n"}
+    for line, error, is_expected in (
+        (2, "AttributeError: 'float' object has no attribute 'clone'", True),
+        (3, "AttributeError: 'float' object has no attribute 'backward'", False),
+        (2, "RuntimeError: a leaf Variable that requires grad", False),
+    ):
+        run = ProgramRun("raised", error, (ProgramLine(str(path), line, "<module>"),))
+        assert is_senseless(Candidate(kinds.CLONE_WRITTEN, "", edits), run) == is_expected
 
 
 def test_a_growing_graph_is_rejected():
@@ -973,3 +1014,8 @@ def test_a_shorter_run_is_no_sum():
     judgement = judge(kinds.OUT_OF_PLACE, backward(1, 3.0), step(0, 1))
     assert judgement.status == PROVEN, judgement.reasons
     assert not any("sum" in line for line in judgement.evidence)
+
+
+def test_a_gradient_that_no_step_follows_is_not_said_to_be_cleared():
+    judgement = judge(kinds.OUT_OF_PLACE, *repaired(), backward(3, 1.0), status="enough")
+    assert judgement.status == PROVEN, judgement.reasons

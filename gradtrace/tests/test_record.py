@@ -1,6 +1,7 @@
 """What a watch remembers: memory that overlaps, lines, edits, and which call freed a node."""
 
 import gc
+import warnings
 import weakref
 from types import SimpleNamespace
 
@@ -40,6 +41,7 @@ HERE, THERE = Location("train.py", 3), Location("train.py", 7)
         -1,
         (slice(None, None, 2), 1),
         (..., 1),
+        (1, ...),
         (slice(1, 4), slice(None, None, 2)),
     ],
 )
@@ -47,6 +49,11 @@ def test_part_of_a_tensor_is_the_memory_of_its_view(index):
     whole = torch.arange(24.0).view(6, 4)
     memory = Memory.of(whole)
     assert memory.part(index) == Memory.of(whole[index])
+
+
+def test_dots_stand_for_all_dimensions_that_are_left():
+    whole = torch.arange(24.0).view(2, 3, 4)
+    assert Memory.of(whole).part((1, ..., 2)) == Memory.of(whole[1, ..., 2])
 
 
 def test_a_new_dimension_changes_no_memory():
@@ -101,6 +108,7 @@ def test_elements_of_different_sizes_are_compared_by_their_spans():
     assert not even.overlaps(Memory(4, (1,), (1,), itemsize=4))
     assert even.overlaps(Memory(4, (1,), (1,), itemsize=2))
     assert not even.overlaps(Memory(12, (1,), (1,), itemsize=2))
+    assert not Memory(4, (1,), (1,), itemsize=4).overlaps(Memory(2, (1,), (1,), itemsize=2))
 
 
 def test_lines_are_found_by_the_numbers_of_the_nodes_that_they_created():
@@ -118,7 +126,7 @@ def test_lines_are_found_by_the_numbers_of_the_nodes_that_they_created():
 
 def test_only_later_edits_of_the_same_storage_are_returned_oldest_first():
     timeline = Timeline()
-    edits = [Modification(None, number, None, last_call=0) for number in (2, 3, 5)]
+    edits = [Modification(None, number, None, last_call=0) for number in (2, 3, 3, 5)]
     for edit in edits:
         timeline.edited(7, edit)
     assert [*timeline.edits_since(2, 7)] == edits[1:]
@@ -154,7 +162,8 @@ def test_a_call_that_retains_the_graph_frees_nothing():
 
 def test_a_tensor_without_elements_of_its_own_has_no_memory():
     sparse = torch.eye(2).to_sparse()
-    assert Memory.of(sparse) is Memory.of(torch.ones(0)) is None
+    for tensor in (sparse, torch.ones(0), torch.ones(2, device="meta")):
+        assert Memory.of(tensor) is None
     whole = torch.ones(2, 3)
     assert Memory.of(whole) == Memory(whole.data_ptr(), (2, 3), (3, 1), 4)
     assert Memory.of(whole).span == range(whole.data_ptr(), whole.data_ptr() + 24)
@@ -185,14 +194,15 @@ def test_old_lines_are_dropped(monkeypatch):
     monkeypatch.setattr(record, "_MAX_LINES", 2)
     lines, chains = Lines(), [object() for _ in range(5)]
     for number, chain in enumerate(chains):
+        assert [lines.find(earlier) for earlier in range(number)] == chains[:number]
         lines.add(number, number + 1, chain)
     assert [lines.find(number) for number in range(5)] == [None, None, *chains[2:]]
 
 
 def test_a_node_has_the_line_that_created_it():
     timeline = Timeline()
-    timeline.lines.add(3, 5, SimpleNamespace(location=HERE))
-    assert [timeline.line_of(number) for number in (None, 2, 4, 5)] == [None, None, HERE, None]
+    timeline.lines.add(1, 3, SimpleNamespace(location=HERE))
+    assert [timeline.line_of(number) for number in (None, 0, 2, 3)] == [None, None, HERE, None]
 
 
 def test_a_cut_belongs_to_the_tensor_that_has_its_address_and_shape(monkeypatch):
@@ -224,6 +234,7 @@ def test_a_sum_is_followed_until_it_dies_or_is_used():
         sums.add(total)
     sums.add(unreported, reports_death=False)
     assert sums.alive() == {0: kept, 1: used, 2: dying, 3: unreported} and len(sums) == 4
+    sums.used(used)
     sums.used(used)
     del used, total
     assert sums.died == []
@@ -356,9 +367,13 @@ def test_a_step_is_recorded_with_the_storages_that_have_a_gradient():
     timeline.observed = True
     timeline.calls.append(BackwardCall(4, HERE, 0))
     timeline.stepped(optimizer, THERE)
+    frozen.grad = torch.ones(2)
     timeline.stepped(optimizer, THERE)
-    _, step, repeated = timeline.steps
-    assert step.storages == {storage_of(weight)[0]} and repeated.storages is step.storages
+    timeline.stepped(optimizer, THERE)
+    _, step, larger, repeated = timeline.steps
+    assert step.storages == {storage_of(weight)[0]}
+    assert larger.storages == step.storages | {storage_of(frozen)[0]}
+    assert repeated.storages is larger.storages
     assert (step.optimizer(), step.location, step.last_call) == (optimizer, THERE, 4)
     assert step.sequence_nr == timeline.last_write == _torch.next_sequence_nr()
     assert [*timeline.optimizers] == [optimizer]
@@ -369,3 +384,81 @@ def test_a_record_counts_the_threads_that_have_a_timeline():
     assert (record_.threads, record_.broken, record_.findings) == (0, None, [])
     assert record_.timeline is record_.timeline
     assert record_.threads == 1
+
+
+def test_old_calls_and_steps_are_dropped():
+    timeline = Timeline()
+    for number in range(300):
+        timeline.calls.append(BackwardCall(number, HERE, 0))
+        timeline.steps.append(OptimizerStep(None, HERE, 0, number, None))
+    assert len(timeline.calls) == len(timeline.steps) == 256
+    assert timeline.last_call == timeline.steps[-1].last_call == 299
+
+
+def test_a_call_frees_what_is_new_beside_what_an_earlier_call_freed():
+    with watch():
+        hidden = torch.ones(3, requires_grad=True) + 1  # saves nothing, so it runs twice
+        hidden.sum().backward()
+        new = torch.ones(3, requires_grad=True).exp().exp()
+        total = hidden.sum() + new.sum()
+        total.backward()
+    assert freed_by(hidden.grad_fn) is not freed_by(total.grad_fn)
+    for tensor_node in (new.grad_fn, new.grad_fn.next_functions[0][0]):
+        assert freed_by(tensor_node) is freed_by(total.grad_fn)
+
+
+def test_a_leaf_is_neither_a_root_nor_freed():
+    leaf = torch.ones((), requires_grad=True)
+    with watch():
+        scaled = leaf * 2
+        torch.autograd.grad(scaled, leaf, retain_graph=True)
+        torch.autograd.grad(scaled, leaf)
+        partial = freed_by(scaled.grad_fn)
+        double = leaf * 2
+        double.backward()
+    assert freed_by(double.grad_fn).roots == (number_of(double),)
+    assert not partial.whole and freed_by(scaled.grad_fn.next_functions[0][0]) is None
+
+
+def test_a_new_timeline_has_seen_nothing():
+    values = vars(Timeline())
+    tables = {name for name, value in values.items() if hasattr(value, "__len__")}
+    assert not any(len(values[name]) for name in tables)
+    del values["lines"]
+    assert {name: value for name, value in values.items() if name not in tables} == {
+        **{"observed": False, "closure_ran": False, "left": None},
+        **{"backwards": 0, "left_after": 0, "looked_inside": 0},
+        **{"last_write": -1, "graph_elsewhere": -1},
+    }
+
+
+def test_a_failure_of_gradtrace_is_reported_once_in_one_line(monkeypatch):
+    monkeypatch.setattr(record, "_REPORTED", {})
+    record_ = Record()
+    with warnings.catch_warnings(record=True) as reported:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            record_.note_failure(ValueError("first line\nsecond line"))
+    assert record_.broken == "ValueError: first line\nsecond line"
+    (warning,) = reported
+    assert (warning.category, warning.filename, warning.lineno) == (RuntimeWarning, "gradtrace", 1)
+    assert "(ValueError: first line)" in str(warning.message)
+    assert "\n" not in str(warning.message) and torch.__version__ in str(warning.message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        record_.note_failure(ValueError("another"))
+    assert record_.broken == "ValueError: another"
+
+
+def test_a_node_on_many_paths_is_visited_once():
+    """Else these graphs would take 2⁶⁰ visits, also behind a call with inputs."""
+    start = torch.ones((), requires_grad=True) + 1
+    with watch():
+        total = start
+        for _ in range(60):
+            total = total + total
+        torch.autograd.grad(total, start)
+        partial = freed_by(total.grad_fn)
+        total.backward()
+    assert not partial.whole and freed_by(total.grad_fn) is partial
+    assert freed_by(start.grad_fn).whole

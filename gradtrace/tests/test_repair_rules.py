@@ -116,6 +116,28 @@ def norms(loss, parameters):
 """
 
 
+CACHES = """\
+chol = model(x)
+caches = {"mean": a @ b, "var": [c]}
+for x in data:
+    loss = (caches["mean"] * x).sum().backward()
+"""
+UNPACKED = """\
+for x in data:
+    y, h = lstm(x, h)
+    y.sum().backward()
+"""
+INITIAL_STATE = """\
+class Net:
+    def __init__(self, size):
+        self.h, self.c = self.init_hidden(), torch.zeros(size)
+
+net = Net(2)
+for x in data:
+    net(x).backward()
+"""
+
+
 @pytest.fixture
 def list_candidates(tmp_path):
     def list_candidates(
@@ -269,3 +291,30 @@ def test_every_candidate_compiles_and_calls_tensors_only(list_candidates, line):
         compile(edited, "train.py", "exec")
         for wrong in ("nn.clone()", "torch.clone()", "functional.clone()", "0.clone", "1.clone"):
             assert wrong not in edited, one.title
+
+
+def test_the_entries_of_a_display_are_detached_and_no_result_that_is_unpacked(list_candidates):
+    listed = list_candidates(CACHES, 4, made_at=2, variables=[("caches['mean']", "dict")])
+    detached = edited(listed, "detach what line 2 makes")
+    assert 'caches = {"mean": (a @ b).detach(), "var": [c.detach()]}\n' in detached
+    listed = list_candidates(UNPACKED, 3, made_at=2, variables=[("h", "tensor")])
+    assert not any("lstm(x, h).detach()" in text for c in listed for text in c.edits.values())
+
+
+def test_an_attribute_begins_again_with_its_value_of_init(list_candidates):
+    variables = [("net.h[0]", "tuple"), ("net.c", "tensor")]
+    listed = list_candidates(INITIAL_STATE, 7, variables=variables)
+    texts = [edited([c], c.title) for c in listed if c.repair.name == "reset_state"]
+    assert [text.partition("for ")[2] for text in texts] == [
+        "x in data:\n    net(x).backward()\n    net.h = net.init_hidden()\n",
+        "x in data:\n    net.h = net.init_hidden()\n    net(x).backward()\n",
+    ]
+
+
+def test_the_receiver_of_a_method_is_cloned_where_it_is_the_changed_tensor(list_candidates):
+    text = (
+        "import torch\ny = torch.cat([q, self.queue.detach()])\nself.queue[0] = q\ny.backward()\n"
+    )
+    facts = {"family": "modified", "cause": "inplace_on_saved", "carried_by": "model.queue"}
+    listed = list_candidates(text, 4, made_at=2, **facts)
+    assert "self.queue.clone().detach()" in edited(listed, "self.queue.clone() at line 2")

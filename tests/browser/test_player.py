@@ -940,7 +940,7 @@ def test_gradients_on_their_way_cover_nothing_and_each_is_seen(show, page, width
 def test_a_long_reply_is_seen_whole_and_moves_nothing_below_the_graph(show, page, height):
     page.set_viewport_size({"width": 1280, "height": height})
     question = asked(
-        WhichNodeRunsNext(line="a.backward()", node="MeanBackward0", why="So it goes on. " * 30),
+        WhichNodeRunsNext(line="a.backward()", node="MeanBackward0", why="So it goes on. " * 100),
         shared,
     )
     place = opened_at(show(static_html([trace(shared)], question=question)), "shared")

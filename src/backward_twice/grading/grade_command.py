@@ -93,8 +93,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--solutions", type=Path, metavar="DIR", default=Path("solutions"), help="the masters")
     add("--scheduler", metavar="ADDRESS", help="a Dask scheduler (default: processes here)")
     add("--workers", type=_positive, default=os.cpu_count(), help="processes here (default: CPUs)")
-    add("--seconds", type=_positive, default=30, help="limit for each cell and question")
-    add("--memory", type=_positive, default=2048, metavar="MB", help="limit for each submission")
+    seconds, memory = int(SubmissionLimits.seconds), SubmissionLimits.memory >> 20
+    add("--seconds", type=_positive, default=seconds, help="limit for each cell and question")
+    add("--memory", type=_positive, default=memory, metavar="MB", help="limit for each submission")
     return parser.parse_args(arguments)
 
 

@@ -1,13 +1,17 @@
-"""Questions about a syntax tree alone: which names it reads and writes, and in which order."""
+"""Questions about a syntax tree alone: which names it reads, writes and carries, in which order."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 Loop = ast.For | ast.AsyncFor | ast.While
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+# Functions that return something else each time: a repair does not call them again.
+DRAWS = re.compile(r"\b(rand\w*|normal\w*|bernoulli|multinomial|rsample|sample|shuffle|next)\(")
+_ADDERS = ("append", "appendleft", "extend", "insert", "add")
 
 
 def reads_first(loop: Loop, name: str) -> bool:
@@ -84,3 +88,102 @@ def without_index(expression: ast.expr) -> ast.expr:
     while isinstance(expression, ast.Subscript):
         expression = expression.value
     return expression
+
+
+def reads(*nodes: ast.AST) -> set[str]:
+    """Return the names and attributes (``self.h``) that the nodes read.
+
+    >>> sorted(reads(ast.parse("x[0] = a.b + 1; c += 1")))
+    ['a', 'a.b', 'c', 'x']
+    """
+    changed = (n.target for node in nodes for n in ast.walk(node) if isinstance(n, ast.AugAssign))
+    return set().union(map(ast.unparse, changed), *(names(node, ast.Load) for node in nodes))
+
+
+def writes(*nodes: ast.AST) -> set[str]:
+    """Return the names and attributes that the nodes assign."""
+    return set().union(*(names(node, ast.Store) for node in nodes))
+
+
+def carried_names(loop: Loop) -> list[str]:
+    """Return the variables that an iteration reads before it assigns them."""
+    assigned = sorted(filter(str.isidentifier, writes(loop)))
+    return [name for name in assigned if reads_first(loop, name)]
+
+
+def changes_in_place(statement: ast.AST) -> set[str]:
+    """Return the names that a statement writes into: ``x[0] = …``, ``x += …``, ``x.mul_(…)``."""
+    written = map(written_in_place, ast.walk(statement))
+    return {ast.unparse(target) for target in written if target is not None}
+
+
+def accumulated(statement: ast.AST) -> set[str]:
+    """Return the names that a statement, or one inside it, adds to: ``x += …``, ``x.append(…)``."""
+    sums = {ast.unparse(n.target) for n in ast.walk(statement) if isinstance(n, ast.AugAssign)}
+    return sums | {container for container, _ in additions(statement)}
+
+
+def additions(root: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """Yield the calls that add an element to a container, with the container's name."""
+    for call in ast.walk(root):
+        match call:
+            case ast.Call(func=ast.Attribute(value=container, attr=name), args=[_, *_]):
+                if name in _ADDERS:
+                    yield ast.unparse(container), call
+
+
+def pairs_of(assign: ast.Assign) -> list[tuple[str, ast.expr]]:
+    """Return the targets and values of an assignment: those of a tuple one by one."""
+    target, value = assign.targets[0], assign.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        return [(ast.unparse(t), v) for t, v in zip(target.elts, value.elts, strict=False)]
+    return [(ast.unparse(target), value)]
+
+
+def value_of(statement: ast.AST) -> ast.expr | None:
+    """Return the value that an assignment assigns."""
+    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        return statement.value
+    return None
+
+
+def statements_computing(statements: list[ast.stmt], names: set[str]) -> Iterator[ast.Assign]:
+    """Yield the assignments from which these names are computed, the last one first."""
+    needed = {*names}
+    for statement in reversed(statements):
+        if isinstance(statement, ast.Assign) and writes(statement) & needed:
+            needed |= reads(statement)
+            yield statement
+
+
+_COMMON_WORDS = {
+    "loss", "losses", "opt", "optim", "optimizer", "optimiser", "err", "error", "self", "net",
+    "model", "backward", "total", "cost", "the", "of", "retain", "graph", "true", "inputs", "list",
+    "parameters", "weight", "bias",
+}  # fmt: skip
+
+
+def _words(text: str) -> set[str]:
+    separated = re.sub(r"([a-z])([A-Z])", r"\1_\2", text)
+    return {word.lower() for word in re.findall(r"[A-Za-z]+", separated)} - _COMMON_WORDS
+
+
+_Key = TypeVar("_Key")
+
+
+def named_like(name: str, descriptions: Mapping[_Key, str]) -> _Key | None:
+    """Return the key whose description shares a word, or the start of one, with a name.
+
+    None if there is no such key, or more than one.
+
+    >>> named_like("g_loss", {1: "opt_d discriminator", 2: "opt_g generator"})
+    2
+    >>> named_like("loss", {1: "opt_d", 2: "opt_g"})
+    """
+    words = _words(name)
+    keys = [
+        key
+        for key, description in descriptions.items()
+        if any(a.startswith(b) or b.startswith(a) for a in words for b in _words(description))
+    ]
+    return keys[0] if len(keys) == 1 else None

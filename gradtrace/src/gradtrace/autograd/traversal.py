@@ -7,8 +7,9 @@ and without recursion.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from graphlib import TopologicalSorter
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
@@ -116,3 +117,30 @@ def undisturbed() -> Iterator[None]:
         torch.inference_mode(False),
     ):
         yield
+
+
+def upstream(
+    owners: Mapping[int, Collection[int]], links: Sequence[Sequence[int]]
+) -> set[tuple[int, int]]:
+    """Return the pairs (x, y) where an operation on y's parameters uses a result of x's.
+
+    ``owners`` are the owners of each leaf, by its index in the graph.
+    """
+    sources: list[set[int]] = [set(owners.get(i, ())) for i in range(len(links))]
+    for i in leaves_first(links):
+        for j in links[i]:
+            sources[i] |= sources[j]
+    pairs = set()
+    for successors in links:
+        for j in successors:
+            chain = j
+            while len(links[chain]) == 1:  # a transposed weight
+                chain = links[chain][0]
+            inputs = set().union(*(sources[k] for k in successors if k != j), set())
+            pairs |= {(x, y) for x in inputs for y in owners.get(chain, ()) if x != y}
+    return pairs
+
+
+def leaves_first(links: Sequence[Sequence[int]]) -> Iterable[int]:
+    """Return the nodes in an order in which each comes after its inputs."""
+    return TopologicalSorter(dict(enumerate(links))).static_order()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from gradtrace.autograd.syntax import Function, Loop
+from gradtrace.autograd.syntax import Function, Loop, pairs_of
 
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 Node = TypeVar("Node", bound=ast.AST)
@@ -79,6 +79,10 @@ class Source:
             if isinstance(node, kind):
                 yield node
             pending.extend(reversed([*ast.iter_child_nodes(node)]))
+
+    def assignments(self) -> Iterator[tuple[str, ast.expr]]:
+        """Yield the targets and values of the assignments; ``a, b = f(), g()`` are two."""
+        return itertools.chain.from_iterable(map(pairs_of, self.all(ast.Assign)))
 
     def parent(self, node: ast.AST) -> ast.AST:
         return self._parents[node]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gradtrace.repair.code_names import named_like
+from gradtrace.autograd.syntax import named_like
 from gradtrace.repair.run.observations import (
     GradientsCleared,
     ObservedCall,

@@ -22,6 +22,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from gradtrace.explaining.causes import family_of
@@ -123,6 +124,7 @@ class Judge:
         objections = (
             self._replaced_parameters(run),
             self._not_finite(run),
+            self._unconnected(run),
             self._growing_graph(run),
             self._stale_gradient(run),
             self._counted_twice(candidate),
@@ -212,6 +214,17 @@ class Judge:
         if repaired <= original:
             return None
         return f"runs, but the gradient of {self._listed(sorted(repaired), '')} is NaN"
+
+    def _unconnected(self, run: ProgramRun) -> str | None:
+        """Object to a gradient that an option turns into None or zeros: all of it is unused."""
+        known = {call.site for call in self.original.calls if call.unconnected and not call.failed}
+        for call in run.calls:
+            if call.unconnected and call.site not in known:
+                return (
+                    f"runs, but the gradient at line {call.site[0].line} is of no tensor that its "
+                    "loss was computed from"
+                )
+        return None
 
     def _growing_graph(self, run: ProgramRun) -> str | None:
         if any(finding["cause"] == "graph_grows" for finding in self._new_findings(run)):
@@ -548,6 +561,16 @@ class Judge:
         plural = {"is": "are"}.get(verb, verb)
         listed = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
         return f"{listed} {verb if len(names) == 1 else plural}".rstrip()
+
+
+def is_senseless(candidate: Candidate, run: ProgramRun) -> bool:
+    """Whether a line of the edit itself calls what is no method, no function or no variable."""
+    if not run.raised_at or not run.error_line.startswith(("Attribute", "Type", "Name")):
+        return False
+    path, number, _ = run.raised_at[0]
+    lines = candidate.edits.get(path, "").splitlines()
+    original = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    return number <= len(lines) and lines[number - 1] not in original
 
 
 def _opposed(part: Sample, own_part: Sample) -> bool:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gradtrace.repair.judge import OPEN, PROVEN, UNPROVEN, Judge, Judgement
+from gradtrace.repair.judge import OPEN, PROVEN, UNPROVEN, Judge, Judgement, is_senseless
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.rules import candidates
 from gradtrace.repair.run.observations import ProgramRun, RunLimits, is_repeated, trains_alike
@@ -83,7 +83,9 @@ def prove(
     for number, candidate in enumerate(proof.listed, 1):
         report(f"candidate {number} of {len(proof.listed)}, {time.monotonic() - start:.0f} s")
         run = launcher.run(candidate.edits, RunLimits(failing_call, limits.beyond, seconds))
-        proof.judgements.append(judge.judge(candidate, run))
+        if not is_senseless(candidate, run):
+            proof.judgements.append(judge.judge(candidate, run))
+    proof.listed = [judgement.candidate for judgement in proof.judgements]
     judge.compare(proof.judgements)
     if not proof.repeats:
         for judgement in proof.judgements:

@@ -35,7 +35,7 @@ _FACTS = frozenset(
 OTHER, ADD, DETACH, EXPORT, READ = "other", "add", "cut", "export", "leave"
 GRADIENT, GRAD_ATTRIBUTE = "gradient", "attribute grad"
 SET_GRAD_MODE, SET_REQUIRES_GRAD, SET_ITEM, COPY = "region", "switch", "set item", "copy"
-NO_EFFECT, FACT = "changes nothing", "a fact"
+SET_DATA, NO_EFFECT, FACT = "set data", "changes nothing", "a fact"
 _KIND_OF_NAME = {
     **dict.fromkeys(
         ("add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__",
@@ -64,6 +64,8 @@ def kind_of(func: Callable[..., Any]) -> str:
         kind = GRAD_ATTRIBUTE if name == "grad" else _KIND_OF_NAME.get(name, OTHER)
     elif name == "__set__" and getattr(owner, "__name__", "") == "requires_grad":
         kind = SET_REQUIRES_GRAD
+    elif name == "__set__" and getattr(owner, "__name__", "") == "data":
+        kind = SET_DATA
     else:
         kind = _KIND_OF_NAME.get(name.partition(".")[2] or name, OTHER)
     if not isinstance(func, FunctionType) or func.__module__.startswith("torch"):

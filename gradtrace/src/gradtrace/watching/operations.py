@@ -59,6 +59,7 @@ from gradtrace.watching.operation_kinds import (
     NO_EFFECT,
     OTHER,
     READ,
+    SET_DATA,
     SET_GRAD_MODE,
     SET_ITEM,
     SET_REQUIRES_GRAD,
@@ -147,7 +148,9 @@ class Observer(_torch_hooks.Mode):
             frame = caller_of(caller_of(frame))
         operation = None
         try:
-            if kind is NO_EFFECT:
+            if kind is SET_DATA:
+                self._note_replacement(*args)
+            if kind is NO_EFFECT or kind is SET_DATA:
                 return func(*args, **kwargs)
             site = self._sites.at(frame)
             if not _torch.others_drive() and not _is_librarys_own(kind, func, site):
@@ -370,6 +373,18 @@ class Observer(_torch_hooks.Mode):
         how_cut = library_cause() or "region"
         regions.append(Region(enabled, location, how_cut, entered=method == "__enter__"))
 
+    def _note_replacement(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """Record that ``.data`` of a leaf gets a computed value, whose graph the leaf does not get.
+
+        It counts if the leaf is differentiated: then it stands for the value in the graph.
+        """
+        calls = self._timeline.calls
+        if self._timeline.suspects and calls:
+            with _torch.no_torch_function():
+                is_used = storage_of(tensor)[0] in calls[-1].leaves
+                if is_used and _torch.grad_fn_of(value) is not None:
+                    self._timeline.cut_off([value], Cut("set_data", user_location()), meant=False)
+
     def _note_switch(self, tensor: torch.Tensor, was_on: bool) -> None:
         """Record that ``requires_grad`` of a leaf was set."""
         if tensor.requires_grad:
@@ -447,6 +462,8 @@ class Observer(_torch_hooks.Mode):
             cut = operation.site.cut
             if cut.location is None:  # the site is a library's, which the user's line called
                 cut = Cut("operation", user_location())
+            if not (output.is_floating_point() or output.is_complex()):
+                cut = replace(cut, to_integers=True)
         timeline.cuts.set(output, cut)
         if timeline.suspects:
             explicit = cut.how in ("detach", "operation") and not in_forward(operation.frame)

@@ -211,6 +211,7 @@ class Cut:
     function: str | None = None
     intermediate: bool = False
     unused: bool = False  # of a value that was read: it has a graph that no backward call has used
+    to_integers: bool = False  # by an operation that returns integers
 
 
 @dataclass(frozen=True)

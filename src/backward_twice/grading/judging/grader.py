@@ -22,6 +22,7 @@ from backward_twice.checks.recognition import replies
 from backward_twice.grading import GradingError
 from backward_twice.grading.judging.draws import Draws
 from backward_twice.grading.judging.master import AnswerCell, Answers, Master, QuestionCell
+from backward_twice.grading.judging.played import played
 from backward_twice.grading.sandbox.forks import shared
 from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
 from backward_twice.grading.sandbox.protocol import StepResult, check_sandbox, run_steps
@@ -239,7 +240,7 @@ def _question(
     error = reply["error"]
     findings: list[Finding] = []
     beliefs: list[str] = []
-    case = ""
+    case, lines = "", []
     if step["missing"]:
         outcome, error = FAILED, step["missing"]
     elif trouble and trouble[0] != FAILED:
@@ -250,6 +251,7 @@ def _question(
         outcome = PASSED if passed else FAILED
         if findings and not passed and not private:
             beliefs, case = _explained(step, reply)
+            lines = _played(case)
         if error and reply["ename"] == "NotImplementedError":
             error = f"{question(step['question']).answer} is not written yet"
         elif error and trouble:
@@ -272,6 +274,7 @@ def _question(
         ],
         "beliefs": beliefs,
         "case": case[:_MAX_TEXT],
+        "played": lines,
         "error": error and error[:_MAX_TEXT],
     }
 
@@ -309,6 +312,13 @@ def _explained(step: Json, reply: StepResult) -> tuple[list[str], str]:
         cases = []
     case = min(filter(None, cases), key=lambda text: text.count("\n"), default="")
     return replies(step["question"], ask, observed, step["draws"]), case
+
+
+def _played(case: str) -> list[Json]:
+    try:
+        return played(case)
+    except Exception:  # a case that cannot be played is still a case
+        return []
 
 
 def _together(public: Json, private: Json) -> Json:

@@ -55,6 +55,7 @@ CAUSES = (
             " alone",
             needs=("creates_graph",),
         ),
+        Fix("detach {it|each carried tensor} at the end of each iteration", needs=("larger",)),
         Fix("keep numbers instead of tensors (.item()), or detach each tensor that carries over"),
     ),
     _silent(
@@ -67,6 +68,18 @@ CAUSES = (
         "never_trained",
         "no graph connects the loss to {it|some parameters} of an optimizer, so no gradient has"
         " ever arrived there",
+        Fix(
+            "multiply what these integers select by the values that they were computed from,"
+            " because integers have no gradient",
+            needs=("to_integers",),
+            proof=None,
+        ),
+        Fix(
+            "compute the loss from the new tensors, as torch.func.functional_call(model, tensors,"
+            " inputs) does, because an assignment to .data drops their graph",
+            needs=("set_data",),
+            proof=None,
+        ),
         Fix(
             "remove what detaches these parameters from the loss: detach(), no_grad(), .item()",
             otherwise="take {it|these parameters} out of the optimizer, if no training is intended",
@@ -97,6 +110,11 @@ CAUSES = (
         "gradient_leaks",
         "the gradient of another optimizer's loss is still in {it|some parameters}, and this loss"
         " adds its own, so the next step follows both losses",
+        Fix(
+            "limit this backward() call to its own parameters, by inputs=list(own.parameters())",
+            needs=("together",),
+            otherwise="clear these gradients between the two backward() calls",
+        ),
         Fix(
             "clear these gradients before this loss's backward(), by optimizer.zero_grad()",
             otherwise="freeze {it|these parameters}, by requires_grad_(False), while the other loss"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from functools import cached_property
-from graphlib import TopologicalSorter
 
 import torch
 
@@ -30,7 +29,7 @@ class Training:
         """Each optimizer with the storages of its parameters."""
         kind = torch.optim.Optimizer
         optimizers = (o for o in gc.get_objects() if issubclass(type(o), kind))
-        pairs = ((o, _storages(o)) for o in optimizers if "param_groups" in vars(o))
+        pairs = ((o, storages_of(o)) for o in optimizers if "param_groups" in vars(o))
         return [(o, storages) for o, storages in pairs if not storages.isdisjoint(self._leaves)]
 
     def trained(self, leaves: Iterable[torch.Tensor]) -> list[torch.Tensor]:
@@ -59,32 +58,5 @@ class Training:
         )
 
 
-def upstream(
-    owners: Mapping[int, Collection[int]], links: Sequence[Sequence[int]]
-) -> set[tuple[int, int]]:
-    """Return the pairs (x, y) where an operation on y's parameters uses a result of x's.
-
-    ``owners`` are the owners of each leaf, by its index in the graph.
-    """
-    sources: list[set[int]] = [set(owners.get(i, ())) for i in range(len(links))]
-    for i in leaves_first(links):
-        for j in links[i]:
-            sources[i] |= sources[j]
-    pairs = set()
-    for successors in links:
-        for j in successors:
-            chain = j
-            while len(links[chain]) == 1:  # a transposed weight
-                chain = links[chain][0]
-            inputs = set().union(*(sources[k] for k in successors if k != j), set())
-            pairs |= {(x, y) for x in inputs for y in owners.get(chain, ()) if x != y}
-    return pairs
-
-
-def leaves_first(links: Sequence[Sequence[int]]) -> Iterable[int]:
-    """Return the nodes in an order in which each comes after its inputs."""
-    return TopologicalSorter(dict(enumerate(links))).static_order()
-
-
-def _storages(optimizer: torch.optim.Optimizer) -> frozenset[int]:
+def storages_of(optimizer: torch.optim.Optimizer) -> frozenset[int]:
     return frozenset(storage_of(parameter)[0] for parameter in parameters_of(optimizer))

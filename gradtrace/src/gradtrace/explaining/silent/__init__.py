@@ -17,6 +17,7 @@ from gradtrace.explaining.silent.unnoticed_changes import changed_unnoticed
 from gradtrace.explaining.silent.wrong_gradients import (
     in_step,
     leaking,
+    note_optimizers,
     saved_intermediates,
     stale_casts,
     still_scaled,
@@ -24,7 +25,8 @@ from gradtrace.explaining.silent.wrong_gradients import (
 )
 
 __all__ = [
-    "PendingBackward", "finding", "in_backward", "in_step", "leaks", "never_trained", "untrained",
+    "PendingBackward", "finding", "in_backward", "in_step", "leaking", "leaks", "never_trained",
+    "untrained",
 ]  # fmt: skip
 
 
@@ -35,10 +37,10 @@ def in_backward(graph: PendingBackward) -> Iterator[Diagnosis]:
     yield from still_scaled(graph)
     yield from saved_intermediates(graph)
     with undisturbed():
+        note_optimizers(graph)
         findings = [
             *changed_unnoticed(graph),
             *stale_casts(graph),
-            *leaking(graph),
             *in_no_optimizer(graph),
         ]
     yield from findings

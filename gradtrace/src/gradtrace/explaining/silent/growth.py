@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import re
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gradtrace import _torch
-from gradtrace.autograd.frames import Found, Location, reach
+from gradtrace.autograd import source
+from gradtrace.autograd.frames import Found, Location, namespace, reach, user_frames
 from gradtrace.autograd.traversal import undisturbed, walk
 from gradtrace.explaining.diagnosis import Diagnosis
+from gradtrace.explaining.evidence.carriers import Holder, name_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import GROWING, Timeline, freed_by
 from gradtrace.watching.running_sums import LONG
 
+_CONTAINERS = (list, tuple, deque, dict)
 _MANY = 30  # unused graphs in one container before it counts as growing
 
 
@@ -40,8 +45,21 @@ def growing(graph: PendingBackward) -> Iterator[Diagnosis]:
         # With create_graph=True, .grad has a graph, which may be the one that grows.
         creating = (c for c in reversed(timeline.calls) if c.creates_graph and c.whole)
         creator = next(creating, None)
-        facts = () if creator is None else ("creates_graph",)
-        yield graph.finding("graph_grows", (creator or call).location, facts=facts)
+        facts = ("larger",) if creator is None else ("creates_graph",)
+        names = name_of(_carriers(graph))
+        began_at = (creator or call).location
+        yield graph.finding("graph_grows", began_at, facts=facts, carried_by=names)
+
+
+def _carriers(graph: PendingBackward) -> Iterator[Holder]:
+    """Yield the variables of loops that carry a part of this graph to the next iteration."""
+    live = set(graph.live)
+    calls = [c.sequence_nr for c in graph.timeline.calls if c.location == graph.call.location]
+    for frame in user_frames(sys._getframe(1)):
+        for variable in reach(namespace(frame, forget=True)) if source.loop_around(frame) else ():
+            holder, node = Holder(*variable, frame), _torch.grad_fn_of(variable.value)
+            if node in live and _torch.sequence_nr(node) > calls[-3] and holder.carries:
+                yield holder
 
 
 def unused_sums(timeline: Timeline) -> Iterator[Diagnosis]:
@@ -78,15 +96,19 @@ def _kept_alive(
         total = sums.get(_torch.sequence_nr(node))
         if total is not None and freed_by(node) is None:
             yield finding("graph_grows", total.location, total.location, carried_by=variable.name)
-        elif variable.owners and isinstance(variable.owners[-1], (list, deque, dict)):
-            made_at = timeline.line_of(_torch.sequence_nr(node))
-            if made_at is not None:
-                stored.setdefault((id(variable.owners[-1]), made_at), []).append(variable)
-    for (_, made_at), entries in stored.items():
-        if len(entries) >= (_MANY if ended else LONG) and _of_many_iterations(
-            timeline, entries, ended
+        elif (made_at := timeline.line_of(_torch.sequence_nr(node))) is not None:
+            inside = reversed(variable.owners)
+            for container in itertools.takewhile(lambda o: isinstance(o, _CONTAINERS), inside):
+                stored.setdefault((id(container), made_at), []).append(variable)
+    reported: set[int] = set()
+    for (container_id, made_at), entries in stored.items():
+        if (
+            container_id not in reported
+            and len(entries) >= (_MANY if ended else LONG)
+            and _of_many_iterations(timeline, entries, ended)
         ):
-            carried = entries[0].name.rpartition("[")[0]
+            reported.add(container_id)
+            carried = re.sub(r"(\[[^\[\]]*\])+$", "", entries[0].name)
             yield finding("graph_grows", made_at, made_at, carried_by=carried)
 
 

@@ -201,7 +201,7 @@ def _cut_off(
     if not entry.places:
         return
     none_trained = all(parameter.grad is None for parameter in parameters)
-    sure: dict[Location, list[int]] = {}
+    sure: dict[tuple[Location, str], list[int]] = {}
     doubtful: dict[Location, list[int]] = {}
     for i in entry.places:
         suspect = timeline.suspects.get(_torch.tensor_identity(parameters[i]))
@@ -212,12 +212,14 @@ def _cut_off(
         if location is None or source.is_conditional(location):
             continue  # the program decides when the parameter is trained
         if not meant or (none_trained and cut.how != "region"):
-            sure.setdefault(location, []).append(i)
+            fact = "to_integers" if cut.to_integers else cut.how
+            sure.setdefault((location, fact), []).append(i)
         elif location in timeline.fed and not _is_changed_otherwise(timeline, parameters[i]):
             doubtful.setdefault(location, []).append(i)
-    for location, places in sure.items():
+    for (location, fact), places in sure.items():
         names = names_of(parameters[i] for i in places)
-        yield finding("never_trained", timeline.steps[-1].location, location, names)
+        step = timeline.steps[-1].location
+        yield finding("never_trained", step, location, names, facts=(fact,))
     if sure or entry.steps > _LATEST:
         entry.doubtful = {
             location: (places, names_of(parameters[i] for i in places))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 import weakref
 from collections.abc import Iterator
@@ -14,13 +15,20 @@ from gradtrace.autograd import source
 from gradtrace.autograd.frames import place_of, user_frame
 from gradtrace.autograd.nodes import ALIVE
 from gradtrace.autograd.saved import describe
+from gradtrace.autograd.syntax import named_like
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import roots_of, undisturbed, walk
+from gradtrace.autograd.traversal import roots_of, undisturbed, upstream, walk
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.evidence.optimizers import Training, upstream
+from gradtrace.explaining.evidence.optimizers import Training, storages_of
 from gradtrace.explaining.silent.parameters import names_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.watching.record import OF_SCALED_TAG, SCALED_TAG, BackwardCall, Timeline
+from gradtrace.watching.record import (
+    OF_SCALED_TAG,
+    SCALED_TAG,
+    BackwardCall,
+    Timeline,
+    parameters_of,
+)
 
 _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer may make thousands
 # Operations whose result is scaled as their input is.
@@ -112,26 +120,45 @@ def stale_casts(graph: PendingBackward) -> Iterator[Diagnosis]:
             return
 
 
-def leaking(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield the gradients of another optimizer's loss to which this loss adds its own.
+def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
+    """Yield a finding if a step follows its own loss and that of an optimizer which feeds it.
 
-    This loss trains the parameters of one optimizer, whose inputs the other's parameters compute,
-    as for a discriminator and a generator.
+    A generator feeds a discriminator. Both losses called backward() since the gradients were clear;
+    a step of the other optimizer between the calls, or their names, show whose each loss is.
     """
+    cleared, storages = timeline.cleared.get(optimizer), storages_of(optimizer)
+    since = [call for call in timeline.calls if cleared is not None and call.number >= cleared]
+    pairs = [(call, x()) for call in since for x, y in call.fed_by if y() is optimizer]
+    for other, feeding in pairs:
+        if feeding is None:
+            continue
+        numbers = [s.last_call for s in timeline.steps if s.optimizer() is feeding]
+        described = {o: names_of(parameters_of(o)) or "" for o in (optimizer, feeding)}
+        foreign = storages_of(feeding)
+        for own in (c for c in since if c.leaves & storages and not c.leaves & foreign):
+            has_stepped = any(other.number <= number < own.number for number in numbers)
+            named = [named_like(_line_of(call), described) for call in (own, other)]
+            if has_stepped or named == [optimizer, feeding]:
+                names, facts = described[optimizer], () if has_stepped else ("together",)
+                yield finding("gradient_leaks", own.location, other.location, names, facts=facts)
+                return
+
+
+def _line_of(call: BackwardCall) -> str:
+    return "" if call.location is None else linecache.getline(*call.location[:2])
+
+
+def note_optimizers(graph: PendingBackward) -> None:
+    """Note whose gradients are clear, and which optimizers' parameters feed which others'."""
     timeline, call = graph.timeline, graph.call
     if len(timeline.optimizers) < 2 or not call.whole:
         return
     optimizers = Training(timeline, call.leaves).optimizers
     gradients = [(leaf, leaf.grad) for leaf in graph.leaves.values() if leaf.grad is not None]
     for optimizer, storages in optimizers:
-        receiving = [(leaf, grad) for leaf, grad in gradients if storage_of(leaf)[0] in storages]
-        if not any(bool(gradient.detach().any()) for _, gradient in receiving):
+        receiving = [grad for leaf, grad in gradients if storage_of(leaf)[0] in storages]
+        if not any(bool(gradient.detach().any()) for gradient in receiving):
             timeline.cleared[optimizer] = call.number
-        elif len(optimizers) == 1:
-            earlier = _other_loss(timeline, call, optimizer)
-            if earlier is not None:
-                names = names_of(leaf for leaf, _ in receiving)
-                yield graph.finding("gradient_leaks", earlier.location, carried_by=names)
     if len(optimizers) > 1:
         owners = {
             i: {n for n, (_, storages) in enumerate(optimizers) if storage_of(leaf)[0] in storages}
@@ -140,21 +167,6 @@ def leaking(graph: PendingBackward) -> Iterator[Diagnosis]:
         references = [weakref.ref(optimizer) for optimizer, _ in optimizers]
         pairs = sorted(upstream(owners, graph.links))
         call.fed_by = tuple((references[a], references[b]) for a, b in pairs)
-
-
-def _other_loss(
-    timeline: Timeline, call: BackwardCall, optimizer: torch.optim.Optimizer
-) -> BackwardCall | None:
-    """Return the call whose gradients another optimizer used since this one's were cleared."""
-    cleared = timeline.cleared.get(optimizer, call.number)
-    for earlier in timeline.calls:
-        for feeding, fed in earlier.fed_by if cleared <= earlier.number < call.number else ():
-            if fed() is optimizer and any(
-                step.optimizer() is feeding() and step.last_call >= earlier.number
-                for step in timeline.steps
-            ):
-                return earlier
-    return None
 
 
 def in_step(timeline: Timeline) -> Iterator[Diagnosis]:

@@ -6,8 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from gradtrace.autograd.syntax import written_in_place
-from gradtrace.repair.code_names import changes_in_place, reads, value_of
+from gradtrace.autograd.syntax import (
+    changes_in_place,
+    reads,
+    value_of,
+    written_in_place,
+)
 from gradtrace.repair.edits import Edit, Source
 from gradtrace.repair.kinds import CLONE_USED, CLONE_WRITTEN, NO_GRAD, OUT_OF_PLACE
 from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit
@@ -134,6 +138,7 @@ def clone_the_operand(failure: Failure) -> Iterator[Candidate]:
     """Clone an operand of the operation that saves the old value."""
     if failure.family == "freed":
         return
+    carried = {name.rpartition(".")[2] for name in failure.carried}
     for statement in failure.at("made_at"):
         source, value = statement.source, value_of(statement.node)
         if value is None:
@@ -142,8 +147,11 @@ def clone_the_operand(failure: Failure) -> Iterator[Candidate]:
             part
             for part in source.all(ast.expr, value)
             if isinstance(part, ast.Name | ast.Attribute)
-            and not isinstance(source.parent(part), ast.Attribute)
             and getattr(source.parent(part), "func", None) is not part
+            and (
+                getattr(part, "attr", None) in carried
+                or not isinstance(source.parent(part), ast.Attribute)
+            )
         ]
         operands.sort(key=lambda part: source.code(part) not in failure.carried)
         for operand in operands[:4]:

@@ -7,11 +7,10 @@ import itertools
 from collections.abc import Collection, Iterator, Set
 from typing import Any, NamedTuple
 
-from gradtrace.autograd.syntax import Loop
-from gradtrace.repair.code_names import (
+from gradtrace.autograd.syntax import (
     DRAWS,
+    Loop,
     accumulated,
-    assignments,
     carried_names,
     changes_in_place,
     pairs_of,
@@ -224,7 +223,7 @@ def _optimizers_of_losses(source: Source, actions: list[_Action]) -> list[tuple[
 
 def _parameters(source: Source, optimizer: str) -> str:
     """Return the optimizer's parameters, as the program wrote them where it made it."""
-    for name, value in assignments(source):
+    for name, value in source.assignments():
         if name == optimizer and isinstance(value, ast.Call) and value.args:
             code = source.code(value.args[0])
             return code if isinstance(value.args[0], ast.List) else f"list({code})"

@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gradtrace.autograd.syntax import Loop
-from gradtrace.repair.code_names import (
+from gradtrace.autograd.syntax import (
     DRAWS,
+    Loop,
     additions,
-    assignments,
     carried_names,
+    pairs_of,
     reads,
     statements_computing,
     value_of,
     writes,
 )
-from gradtrace.repair.edits import Edit
+from gradtrace.repair.edits import Edit, Source
 from gradtrace.repair.kinds import (
     CLEAR,
     COMPUTE_AGAIN,
@@ -27,6 +27,7 @@ from gradtrace.repair.kinds import (
     DETACH_STORED,
     NUMBER,
     RESET_STATE,
+    Repair,
 )
 from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit
 
@@ -46,19 +47,20 @@ def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
         kinds = failure.variables(statement)
         names = [name for name in carried_names(loop) if name in kinds]
         lines = [_DETACHED[kinds[name]].format(name) for name in names]
-        yield from _in_each_iteration(statement, loop, lines)
+        yield from _in_each_iteration(statement, lines, loop=loop)
 
 
 def _in_each_iteration(
-    statement: Statement, loop: Loop | None, lines: list[str]
+    statement: Statement, lines: list[str], kind: Repair = DETACH_STATE, loop: Loop | None = None
 ) -> Iterator[Candidate]:
     """Insert lines after backward, or at the beginning: the state may be assigned in between."""
     source, title = statement.source, "; ".join(lines)
+    loop = loop or next(source.loops_around(statement.node), None)
     member = statement.node if loop is None else source.member_of(loop.body, statement.node)
-    yield from edit(DETACH_STATE, title, {source: source.insert(member, after=lines)})
+    yield from edit(kind, title, {source: source.insert(member, after=lines)})
     if loop is not None:
         title = f"{title} at the beginning of each iteration"
-        yield from edit(DETACH_STATE, title, {source: source.first_in(loop.body, lines)})
+        yield from edit(kind, title, {source: source.first_in(loop.body, lines)})
 
 
 class _Attribute(NamedTuple):
@@ -100,8 +102,7 @@ def detach_attributes(failure: Failure) -> Iterator[Candidate]:
         line = _DETACHED[attribute.kind].format(attribute.path)
         lines.setdefault(attribute.statement, []).append(line)
     for statement, of_statement in lines.items():
-        loop = next(statement.source.loops_around(statement.node), None)
-        yield from _in_each_iteration(statement, loop, of_statement)
+        yield from _in_each_iteration(statement, of_statement)
 
 
 def reset_attributes(failure: Failure) -> Iterator[Candidate]:
@@ -119,11 +120,30 @@ def reset_attributes(failure: Failure) -> Iterator[Candidate]:
                     calls[f"{owner}.{function.name}()"] = attribute.statement
                     owner = re.sub(r"(^|\.)\w+$|\[[^\]]*\]$", "", owner)
             for code, statement in sorted(calls.items()):
-                loop = next(statement.source.loops_around(statement.node), None)
-                if loop is not None:
-                    edits = statement.source.first_in(loop.body, [code])
-                    title = f"{code} at the beginning of each iteration"
-                    yield from edit(RESET_STATE, title, {statement.source: edits})
+                yield from _in_each_iteration(statement, [code], RESET_STATE)
+
+
+def assign_initial_values(failure: Failure) -> Iterator[Candidate]:
+    """Assign the attributes' values of ``__init__`` again: ``net.h = net.init_hidden()``."""
+    lines: dict[Statement, list[str]] = {}
+    for attribute in _attributes(failure):
+        for value in _initial_values(failure, attribute.name):
+            code = re.sub(r"\bself\b", attribute.owner, value)
+            lines.setdefault(attribute.statement, []).append(f"{attribute.path} = {code}")
+    for statement, of_statement in lines.items():
+        yield from _in_each_iteration(statement, of_statement, RESET_STATE)
+
+
+def _initial_values(failure: Failure, name: str) -> Iterator[str]:
+    """Yield what ``__init__`` assigns to an attribute, if it uses no variable but ``self``."""
+    for source in failure.sources:
+        for init in source.all(ast.FunctionDef):
+            arguments = {argument.arg for argument in source.all(ast.arg, init)}
+            local = (arguments | writes(init)) - {"self"}
+            for assign in source.all(ast.Assign, init) if init.name == "__init__" else ():
+                for target, value in pairs_of(assign):
+                    if target == f"self.{name}" and not reads(value) & local:
+                        yield source.code(value)
 
 
 def clear_or_detach_entries(failure: Failure) -> Iterator[Candidate]:
@@ -147,11 +167,25 @@ def clear_or_detach_entries(failure: Failure) -> Iterator[Candidate]:
                 for container, call in additions(source.tree)
                 if container.rpartition(".")[2] == last and len(call.args) == 1
             ]
-            for target, value in assignments(source):
+            for target, value in source.assignments():
                 if re.fullmatch(rf"(.*\.)?{re.escape(last)}\[.*\]", target):
                     entries.append(value)
-            edits = [part for entry in entries for part in source.call_method(entry, "detach")]
+            edits = _detached(source, *entries)
             yield from edit(DETACH_STORED, f"detach what is put into {last}", {source: edits})
+
+
+def _detached(source: Source, *values: ast.expr) -> list[Edit]:
+    """Detach values, of a display or a comprehension its entries."""
+    edits: list[Edit] = []
+    for value in values:
+        match value:
+            case ast.Dict(values=entries) | ast.List(elts=entries) | ast.Tuple(elts=entries):
+                edits += _detached(source, *entries)
+            case ast.DictComp(value=entry) | ast.ListComp(elt=entry):
+                edits += _detached(source, entry)
+            case _:
+                edits += source.call_method(value, "detach")
+    return edits
 
 
 def _parallel_lists(failure: Failure, statement: Statement, name: str) -> list[str]:
@@ -266,8 +300,11 @@ def detach_at_assignment(failure: Failure) -> Iterator[Candidate]:
         source, value = cached.source, value_of(cached.node)
         if value is None:
             continue
-        title = f"detach what line {cached.line.line} makes"
-        yield from edit(DETACH, title, {source: source.call_method(value, "detach")})
+        targets = cached.node.targets if isinstance(cached.node, ast.Assign) else []
+        is_unpacked = any(isinstance(target, ast.Tuple) for target in targets)
+        if not is_unpacked or isinstance(value, ast.Tuple):
+            title = f"detach what line {cached.line.line} makes"
+            yield from edit(DETACH, title, {source: _detached(source, value)})
         for argument in value.args if isinstance(value, ast.Call) else ():
             if not isinstance(argument, ast.Constant | ast.ListComp | ast.GeneratorExp):
                 title = f"detach {source.code(argument)}"
@@ -304,6 +341,7 @@ RULES: tuple[EditRule, ...] = (
     detach_carried_variables,
     detach_attributes,
     reset_attributes,
+    assign_initial_values,
     clear_or_detach_entries,
     compute_again,
     narrow_context,

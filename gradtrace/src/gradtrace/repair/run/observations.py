@@ -79,6 +79,7 @@ class ObservedCall:
         upstream: pairs of optimizers (x, y): an operation on y's parameters takes what was computed
             from x's parameters.
         accumulates: False for ``autograd.grad``, which adds nothing to ``.grad``.
+        unconnected: whether the losses depend on none of the tensors whose gradients it computes.
         gradients: what the call added to ``.grad``.
         truncated: what it would have added without the nodes that are older than the previous call
             from the same site; only a reference run computes it.
@@ -96,6 +97,7 @@ class ObservedCall:
     stale_leaves: frozenset[str]
     upstream: frozenset[tuple[int, int]]
     accumulates: bool = True
+    unconnected: bool = False
     gradients: Gradients = field(default_factory=dict)
     truncated: Gradients | None = None
     failed: bool = False

@@ -27,8 +27,14 @@ import torch
 from gradtrace import _torch
 from gradtrace.autograd.frames import contents, namespace, reach, user_frames
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import roots_of, undisturbed, users_of, walk
-from gradtrace.explaining.evidence.optimizers import leaves_first, upstream
+from gradtrace.autograd.traversal import (
+    leaves_first,
+    roots_of,
+    undisturbed,
+    upstream,
+    users_of,
+    walk,
+)
 from gradtrace.repair.run.observations import (
     Gradients,
     GradientsCleared,
@@ -119,6 +125,7 @@ class Recorder:
         with undisturbed(), torch.no_grad():
             self._name_parameters(frames)
             live, links = walk(roots_of(outputs))
+            function, requested = _requested(sys._getframe(1))
             leaves = self._leaves_of(live, frames)
             self._gradients_before = self._gradients()
             for key in self._accumulated:
@@ -137,7 +144,8 @@ class Recorder:
                 frozenset(leaves.values()),
                 self._stale(live, links, leaves, call),
                 self._upstream(live, links, leaves),
-                not _is_autograd_grad(sys._getframe(1)),
+                function != "grad",
+                bool(requested) and requested.isdisjoint(live),
             )
         if self._is_reference and number == self._limits.failing_call:
             self._running.truncated = self._truncated(outputs, operations, site)
@@ -366,13 +374,14 @@ def _call_after(kind: type, name: str, note: Callable[[Any], None]) -> None:
     setattr(kind, name, wrapped)
 
 
-def _is_autograd_grad(frame: FrameType | None) -> bool:
-    """Whether ``autograd.grad`` is the function that runs backward."""
+def _requested(frame: FrameType | None) -> tuple[str, set[Any]]:
+    """Return the function of ``torch.autograd`` that runs backward, and the nodes of its inputs."""
     while frame is not None:
         if frame.f_code.co_filename == _torch.AUTOGRAD_FILE:
-            return frame.f_code.co_name == "grad"
+            inputs = frame.f_locals.get("inputs_tuple", frame.f_locals.get("inputs"))
+            return frame.f_code.co_name, {*roots_of(() if inputs is None else inputs)}
         frame = frame.f_back
-    return False
+    return "", set()
 
 
 def sample_of(tensor: torch.Tensor) -> Sample:

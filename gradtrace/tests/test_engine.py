@@ -1,0 +1,227 @@
+"""The engine: what it reports to whoever listens, and that it is gone without listeners."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gradtrace.watching.engine import Engine
+from gradtrace.watching.record import freed_by
+
+
+class Heard:
+    """A listener that notes its events; an event in ``failing`` raises instead."""
+
+    strict = True
+
+    def __init__(self, knowledge: int = 0, failing: str | None = None):
+        self.knowledge, self.failing = knowledge, failing
+        self.events: list[tuple] = []
+
+    def __getattr__(self, name: str):
+        def heard(*arguments):
+            if name == self.failing:
+                raise ZeroDivisionError(name)
+            self.events.append((name, *arguments))
+
+        return heard
+
+    def names(self) -> list[str]:
+        names = [name for name, *_ in self.events]
+        self.events.clear()
+        return names
+
+
+@pytest.fixture
+def attached():
+    """Attach listeners to an engine of their own."""
+    engine, listeners = Engine(), []
+
+    def attach(*new):
+        for listener in new:
+            engine.attach(listener)
+            listeners.append(listener)
+        return engine
+
+    yield attach
+    for listener in listeners:
+        engine.detach(listener)
+        listener.events.clear()
+    weight = torch.ones(2, requires_grad=True)
+    weight.exp().sum().backward()
+    torch.optim.SGD([weight], lr=0.1).step()
+    assert not any(listener.events for listener in listeners)
+
+
+def test_calls_are_reported_with_how_they_were_made(attached):
+    heard = Heard()
+    attached(heard)
+    weight = torch.ones(2, requires_grad=True)
+    loss = weight.exp().sum()
+    loss.backward(retain_graph=True)
+    torch.autograd.grad(loss, weight, create_graph=True)
+    with torch.no_grad():
+        loss.backward()
+    calls = [arguments[0] for name, *arguments in heard.events if name == "began"]
+    assert [call.number for call in calls] == [1, 2, 3]
+    assert [call.keeps_graph for call in calls] == [True, True, False]
+    assert [call.creates_graph for call in calls] == [False, True, False]
+    assert [call.whole for call in calls] == [True, False, True]
+    assert [call.recorded for call in calls] == [True, True, False]
+    assert not any(call.inference or call.failed for call in calls)
+    assert {call.location.file for call in calls} == {__file__}
+    assert calls[0].sequence_nr == loss.grad_fn._sequence_nr() + 1
+    assert all(arguments[1] == (loss,) for name, *arguments in heard.events if name == "began")
+    ended = [event for event in heard.events if event[0] == "ended"]
+    assert ended == [("ended", call, None) for call in calls]
+
+
+def test_an_error_is_reported_to_the_listener_that_knows_most(attached):
+    little, much = Heard(1), Heard(2)
+    attached(much, little)
+    weight = torch.ones(2, requires_grad=True)
+    loss = weight.exp().sum()
+    loss.backward()
+    for listener in (little, much):
+        assert listener.names() == ["began", "ended"]
+    with pytest.raises(RuntimeError) as context:
+        torch.autograd.grad(loss, weight)
+    _, (name, call, outputs, inputs, error), ended = much.events
+    assert (name, outputs, inputs, error) == ("failed", (loss,), (weight,), context.value)
+    assert call.failed and ended == ("ended", call, error)
+    assert little.names() == ["began", "ended"]
+    much.events.clear()
+    with torch.inference_mode(), pytest.raises(RuntimeError):
+        torch.ones(2).sum().backward()
+    call = much.events[0][1]
+    assert call.inference and not call.recorded
+
+
+def test_the_roots_of_a_call_are_nodes_and_their_outputs(attached):
+    heard = Heard()
+    attached(heard)
+    torch.ones((), requires_grad=True).backward()
+    second = torch.ones(3, requires_grad=True).unbind()[1]
+    second.backward()
+    leaf, unbound = (arguments[0] for name, *arguments in heard.events if name == "ended")
+    assert (leaf.roots, leaf.output_nrs) == ((), {0})
+    assert (unbound.roots, unbound.output_nrs) == ((second.grad_fn._sequence_nr(),), {1})
+
+
+def test_a_failed_call_is_noted_at_what_it_freed(attached):
+    heard = Heard()
+    attached(heard)
+    y = torch.ones(3, requires_grad=True).exp()
+    loss = y.sin().exp().sum()
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="inplace"):
+        loss.backward()
+    assert freed_by(loss.grad_fn.next_functions[0][0]) is heard.events[0][1]
+    assert freed_by(y.grad_fn) is None
+
+
+class KeepsInput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient * ctx.saved_tensors[0]
+
+
+class KeepsMore(KeepsInput):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(2 * x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0]
+
+
+def test_functions_that_keep_what_forward_computed_are_named(attached):
+    heard = Heard()
+    attached(heard)
+    weight = torch.ones(2, requires_grad=True)
+    loss = (KeepsInput.apply(weight) + KeepsMore.apply(weight)).exp().sum()
+    for create_graph in (True, False):
+        torch.autograd.grad(loss, weight, create_graph=create_graph)
+    first, second = (arguments[0] for name, *arguments in heard.events if name == "ended")
+    assert [function() for function in first.derived] == [KeepsMore]
+    assert second.derived == ()
+
+
+class CallsWithArguments(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        super().__init__(parameters, {})
+
+    def step(self, closure, factor, scale=None):
+        return closure(factor, scale=scale)
+
+
+@pytest.mark.parametrize("as_keyword", [False, True])
+def test_steps_are_reported_with_their_closures(attached, as_keyword):
+    heard = Heard()
+    attached(heard)
+    weight = torch.ones(2, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    optimizer.step()
+    assert heard.events == [("stepping", False), ("stepped", optimizer), ("step_ended",)]
+    heard.events.clear()
+
+    def closure():
+        assert heard.events[-1] == ("in_closure", optimizer, True)
+        return 5
+
+    result = optimizer.step(closure=closure) if as_keyword else optimizer.step(closure)
+    assert result == 5
+    assert heard.events[0] == ("stepping", True)
+    assert ("in_closure", optimizer, False) in heard.events
+    assert heard.names()[-2:] == ["stepped", "step_ended"]
+
+
+def test_steps_in_compiled_regions_are_not_reported(attached):
+    heard = Heard()
+    engine = attached(heard)
+    optimizer = torch.optim.SGD([torch.ones(2, requires_grad=True)], lr=0.1)
+    for inside, reported in ((True, False), (True, False), (False, False), (False, True)):
+        engine._compiled_region(inside)
+        assert heard.events == [("compiled", inside)]
+        heard.events.clear()
+        optimizer.step()
+        assert bool(heard.names()) == reported
+
+
+def test_the_arguments_of_a_step_and_of_its_closure_are_those_of_the_program(attached):
+    attached(Heard())
+    optimizer = CallsWithArguments([torch.ones(2, requires_grad=True)])
+    assert optimizer.step(lambda x, scale: (x, scale), 3, scale=4) == (3, 4)
+
+
+def test_hooks_that_cannot_be_installed_are_reported(attached, monkeypatch):
+    heard, error = Heard(), ZeroDivisionError("no hooks")
+
+    def broken():
+        raise error
+
+    engine = attached(heard)
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "_hook", broken)
+        engine._compiled_region(True)
+    assert heard.events == [("broke", error), ("compiled", True)]
+    engine._compiled_region(False)
+
+
+@pytest.mark.parametrize("event", ["began", "ended"])
+def test_a_listener_that_fails_is_reported_and_the_call_goes_on(attached, event):
+    heard, broken = Heard(), Heard(failing=event)
+    attached(broken, heard)
+    weight = torch.ones(2, requires_grad=True)
+    weight.sum().backward()
+    assert torch.equal(weight.grad, torch.ones(2))
+    for listener in (heard, broken):
+        (error,) = (arguments[0] for name, *arguments in listener.events if name == "broke")
+        assert isinstance(error, ZeroDivisionError)
