@@ -9,6 +9,7 @@ it must give the right gradients, which are computed from each loss alone.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import gc
 import json
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 import torch._functorch.config
@@ -872,6 +874,88 @@ def constrained(obey):
         right.append(2 * free.detach().exp().square())
         optimizer.step()
     return seen, right
+
+
+# The loss is no tensor, or is copied, or leaves torch.
+
+
+@obeys("compute it by operations on tensors, in each branch")
+def number_in_a_branch(obey):
+    x = torch.randn(3, requires_grad=True)
+    risk = x.exp().sum()
+    if risk > 0:
+        risk = -0.5 * risk if obey else -0.5
+    risk.backward()
+    return grads([x]), [-0.5 * x.detach().exp()]
+
+
+@obeys(
+    "create the module first, `criterion = Criterion()`, then call it, "
+    "`loss = criterion(output, target)`"
+)
+def module_instead_of_a_loss(obey):
+    class Criterion(nn.Module):
+        def __init__(self, *options):
+            super().__init__()
+
+        def forward(self, output, target):
+            return (output - target).square().sum()
+
+    output, target = torch.randn(3, requires_grad=True), torch.randn(3)
+    criterion = Criterion()
+    loss = criterion(output, target) if obey else Criterion(output, target)
+    loss.backward()
+    return grads([output]), [2 * (output.detach() - target)]
+
+
+@obeys("store that tensor detached, or keep it in a local variable")
+def copied_module(obey):
+    class Net(nn.Linear):
+        def forward(self, x):
+            feature = super().forward(x)
+            if self.way != "local":
+                self.feature = feature.detach() if self.way == "detached" else feature
+            return feature.square().sum()
+
+    seen, right = [], []
+    for way in ("detached", "local") if obey else ("kept",):
+        net, x = Net(2, 1), torch.randn(2)
+        net.way = way
+        net(x)
+        second = copy.deepcopy(net)
+        second(x).backward()
+        seen += grads(parameters(second))
+        right += alone(net(x), parameters(net))
+    return seen, right
+
+
+@obeys("call `x.detach().clone()` instead of `deepcopy(x)`")
+def copied_tensor(obey):
+    start = torch.randn(3, requires_grad=True)
+    x = start.exp()
+    kept = x.detach().clone() if obey else copy.deepcopy(x)
+    x.sum().backward()
+    return [kept, *grads([start])], 2 * [start.detach().exp()]
+
+
+@obeys(
+    "use the torch function instead, for example `torch.stack(parts).sum(0)` for `np.sum(parts, 0)`"
+)
+def numpy_in_the_model(obey):
+    x = torch.randn(3, requires_grad=True)
+    parts = [x.exp(), x.sin()]
+    total = torch.stack(parts).sum(0) if obey else torch.as_tensor(np.sum(parts, 0))
+    total.sum().backward()
+    return grads([x]), [x.detach().exp() + x.detach().cos()]
+
+
+@obeys("call `.detach().cpu().numpy()` on the tensor")
+def numpy_for_a_plot(obey):
+    x = torch.randn(3, requires_grad=True)
+    output = x.exp()
+    points = output.detach().cpu().numpy() if obey else output.numpy()
+    output.sum().backward()
+    return [torch.tensor(points), *grads([x])], 2 * [x.detach().exp()]
 
 
 # A view, and a write to it.
@@ -1843,7 +1927,9 @@ def test_not_obeyed_it_has_the_fault(leaf):
     if leaf.silent:
         assert not close(*program(leaf)(False))
     else:
-        with pytest.raises((RuntimeError, ValueError), match=re.escape(leaf.message)):
+        with pytest.raises(
+            (AttributeError, RuntimeError, ValueError), match=re.escape(leaf.message)
+        ):
             program(leaf)(False)
 
 

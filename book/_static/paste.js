@@ -55,12 +55,9 @@ function places(frames) {
 
 // The evidence for an answer, of its own or of the answers to the question that it leads to.
 function evidenceFor({ evidence = {}, answers = [] }, input) {
-  const lines = [
-    ...(input.facts[evidence.fact] ?? []),
-    ...(evidence.script ? input.lines.filter(({ text }) => new RegExp(evidence.script).test(text)) : []).map(
-      (line) => ({ line }),
-    ),
-  ].filter(({ line }, index, all) => {
+  const matching = evidence.script ? input.lines.filter(({ text }) => new RegExp(evidence.script).test(text)) : [];
+  const found = [...(input.facts[evidence.fact] ?? []), ...matching.map((line) => ({ line }))];
+  const lines = found.filter(({ line }, index, all) => {
     const repeats = (other) =>
       other.number === line.number || (other.number > line.number && line.text.includes(other.text));
     return !all.slice(0, index).some((each) => repeats(each.line));
@@ -79,7 +76,7 @@ function ask(question, input, place) {
   answers.sort((a, b) => b.evidence.weight - a.evidence.weight);
   const next = create("div");
   const change = create("button", { type: "button", className: "change" }, "Choose another answer");
-  const set = create("fieldset", {}, html("legend", question.question));
+  const set = create("fieldset", {}, html("legend", question.question), change);
   for (const each of answers) {
     const { lines, quoted } = each.evidence;
     each.button = html("button", each.answer.answer, { type: "button", ariaPressed: "false" });
@@ -100,7 +97,6 @@ function ask(question, input, place) {
     next.replaceChildren();
     answers[0].button.focus();
   });
-  set.append(change);
   place.append(set, next);
   const [first, second] = answers;
   if (first.evidence.weight > (second?.evidence.weight ?? 0)) choose(first);

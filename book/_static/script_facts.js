@@ -12,10 +12,10 @@ const GENERATOR = /(?:\b|_)(?:G|net_?G|gen\w*)\s*\(/i;
 const DISCRIMINATOR = /(?:\bD|net_?D|disc\w*|critic\w*)\s*\(([^()]*)\)/i;
 const NO_GRAPH = /no_grad\(|set_grad_enabled\(False|inference_mode\(/;
 const LOSS = /loss|criterion|cost|err(?!or\b)|output|pred|logits/i;
-
 const WRITE =
   /^(?!.*(?:loss|total|count|correct|step|epoch|acc|size|init\.|clip_grad|requires_grad_))(?:[^"']*\w\[[^"']*\] *[-+*/]?= |\w+ *[-+*/]= *(?![\d.]+$)|.*\.[a-z]\w*[a-z\d]_\()/;
-
+// A method that stores a computed value.
+const STORE = /^self\.\w+ = (?!(?:None|True|False)$)(?=.*[A-Za-z])/;
 const WITHIN = /inplace\s*=\s*True/;
 
 const asFacts = (lines) => lines.map((line) => ({ line }));
@@ -117,7 +117,10 @@ function carriedNames(iteration, loop, isAssigned) {
 function writesIn(lines) {
   const modules = lines.flatMap(({ targets, value }) => (MODULE.test(value) && WITHIN.test(value) ? targets : []));
   const layer = new RegExp(`\\b(?:${[...modules, `F\\.\\w+(?=.*${WITHIN.source})`].join("|")})\\((\\w+)[,)]`);
-  const written = ({ code }) => layer.exec(code)?.[1] ?? (WRITE.test(code) && /^(?:self\.)?\w+/.exec(code)?.[0]);
+  // A name that starts as a number counts something.
+  const counters = new Set(lines.flatMap(({ targets, value }) => (/^\s*-?[\d.]+$/.test(value) ? targets : [])));
+  const writes = ({ code }) => WRITE.test(code) && !counters.has(/^(?:self\.)?\w+/.exec(code)?.[0]);
+  const written = (line) => layer.exec(line.code)?.[1] ?? (writes(line) && /^(?:self\.)?\w+/.exec(line.code)?.[0]);
   const stale = lines.filter((line, index) => {
     const name = written(line);
     const since = lines.findLastIndex((each, k) => k < index && [written(each), ...each.targets].includes(name));
@@ -127,22 +130,30 @@ function writesIn(lines) {
   const layers = lines.filter(({ code }) => WITHIN.test(code) || code.includes("max_norm"));
   return {
     layers: asFacts(!stale.length || stale.some(({ code }) => layer.test(code)) ? layers : []),
-    writes: asFacts((stale.length ? stale : lines).filter(({ code }) => WRITE.test(code))),
+    writes: asFacts((stale.length ? stale : lines).filter(writes)),
   };
 }
 
 // The lines to run again after optimizer.step(): from the network that it updates to the later loss.
-function staleLines(lines, before, step, later) {
+function staleLines(lines, iteration, step, later) {
   const optimizer = /([\w.]+)\.step\(/.exec(step.code)[1];
   const definition = lines.find(({ targets }) => targets.includes(optimizer))?.value ?? "";
   const updated = [...definition.matchAll(/([\w.]+)\.parameters\(/g)].map(([, name]) => `${name}(`);
+  const isUpdated = (value) =>
+    updated.length ? updated.some((call) => value.includes(call)) : DISCRIMINATOR.test(value);
   const used = new Set(namesIn(later.code));
-  const leading = before.toReversed().filter(({ targets, value }) => {
+  const leading = iteration.slice(0, iteration.indexOf(later)).reverse();
+  const path = leading.filter(({ targets, value }) => {
     const leads = targets.some((name) => used.has(name));
-    if (leads && !updated.some((call) => value.includes(call))) namesIn(value).forEach((name) => used.add(name));
+    if (leads) namesIn(value).forEach((name) => used.add(name));
     return leads;
   });
-  return leading.reverse();
+  const outdated = new Set();
+  return path.reverse().filter(({ number, targets, value }) => {
+    if (!isUpdated(value) && !namesIn(value).some((name) => outdated.has(name))) return false;
+    targets.forEach((name) => outdated.add(name));
+    return number < step.number;
+  });
 }
 
 function factsOf(text, failingText, inNotebook) {
@@ -161,7 +172,9 @@ function factsOf(text, failingText, inNotebook) {
   const index = (line) => iteration.indexOf(line);
 
   const backwards = iteration.filter(({ code }) => BACKWARD.test(code));
-  const receivers = backwards.map((line) => /([\w.]+(?:\[[^\]]*\])?)\.backward\(/.exec(line.text)?.[1] ?? "");
+  const receivers = backwards.map(
+    (line) => /(?<!\w\([\w.]*)([\w.]+(?:\[[^\]]*\])?)\)?\.backward\(/.exec(line.text)?.[1] ?? "",
+  );
   const variable = (receiver) => receiver.split("[")[0];
   const isTuple = (name) =>
     /LSTM/.test(text) || outside.some(({ targets, value }) => targets.includes(name) && /^\s*\(.*,/.test(value));
@@ -175,7 +188,6 @@ function factsOf(text, failingText, inNotebook) {
     const adds = line.operator === "+=" || line.value.trim().startsWith(`${name} +`);
     return loop && adds && carried.has(name) && LOSS.test(line.value) && !CUT.test(line.value) ? [{ line, name }] : [];
   });
-  const isBackwardOf = ({ name }) => receivers.some((receiver) => receiver === name);
   const lists = iteration.flatMap((line) => {
     const name = /^([\w.]+)\.(?:append|extend)\(/.exec(line.code)?.[1];
     const cleared = iteration.some(({ code }) => code.startsWith(`${name}.clear(`) || code.startsWith(`del ${name}`));
@@ -209,10 +221,11 @@ function factsOf(text, failingText, inNotebook) {
   const steps = iteration.filter(
     (line) => /\.step\(/.test(line.code) && index(line) > index(backwards[0]) && index(line) < index(backwards.at(-1)),
   );
-  const before = iteration.slice(0, index(steps[0]));
-  const again = generated.length && steps.length ? staleLines(lines, before, steps[0], backwards.at(-1)) : [];
+  const again = generated.length && steps.length ? staleLines(lines, iteration, steps[0], backwards.at(-1)) : [];
   const rerun = inNotebook && !loop && backwards.length === 1 && backwards[0].indent === 0 ? backwards : [];
   const isTrained = (name) => new RegExp(`(?:optim|Adam|SGD|RMS).*\\b${name}\\.parameters\\(`, "i").test(text);
+  const stored = lines.filter(({ code, value }) => STORE.test(code) && !CUT.test(value));
+  const cuts = lines.filter(({ value, operator }) => operator === "=" && CUT.test(value));
   const unrecorded = lines.filter(({ code }) => NO_GRAPH.test(code));
   const trained = unrecorded
     .filter((header) => iteration.includes(header))
@@ -224,9 +237,9 @@ function factsOf(text, failingText, inNotebook) {
     state: states.filter(({ name }) => !name.startsWith("self.")),
     once: computedOnce,
     data: asFacts(fed ? outside.filter(({ targets }) => targets.some((name) => graph.has(name))).slice(0, 1) : []),
-    total: sums.filter(isBackwardOf),
+    total: sums.filter(({ name }) => receivers.includes(name)),
     kept: [
-      ...sums.filter((sum) => !isBackwardOf(sum)),
+      ...sums.filter(({ name }) => !receivers.includes(name)),
       ...lists.filter(({ line }) => LOSS.test(line.code) && !CUT.test(line.code)).map(({ line }) => ({ line })),
     ],
     list: lists.filter(({ name }) =>
@@ -239,13 +252,10 @@ function factsOf(text, failingText, inNotebook) {
     stale_lines: again.length ? asFacts(again) : generated,
     same_loss_in_loop: asFacts(stale),
     step_between: asFacts(steps),
+    receiver: asFacts(iteration.filter(({ targets }) => receivers.some((name) => targets.includes(variable(name))))),
+    attributes: asFacts(stored.filter((line) => !/__init__/.test(headerOf(lines, line, /^def /)?.code ?? "__init__"))),
     trained_without_graph: asFacts(trained),
     without_graph: trained.length ? [] : asFacts(unrecorded),
-    cut: asFacts(
-      lines.filter(
-        ({ value, operator }) =>
-          operator === "=" && CUT.test(value) && namesIn(value).some((name) => graph.has(name) || LOSS.test(name)),
-      ),
-    ),
+    cut: asFacts(cuts.filter(({ value }) => namesIn(value).some((name) => graph.has(name) || LOSS.test(name)))),
   };
 }

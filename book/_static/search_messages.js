@@ -31,14 +31,8 @@ function sectionsNamed(asked) {
     if (![...asked].every((word) => words.includes(word))) continue;
     for (const [page, id] of places) {
       if (id === null || !/^(notebooks|book)\//.test(docnames[page])) continue;
-      sections.push([
-        docnames[page],
-        `${titles[page]} > ${heading}`,
-        `#${id}`,
-        null,
-        1 / words.length,
-        filenames[page],
-      ]);
+      const score = (heading.includes("_") ? 0.1 : 1) / words.length; // an identifier is a reference
+      sections.push([docnames[page], `${titles[page]} > ${heading}`, `#${id}`, null, score, filenames[page]]);
     }
   }
   return sections.sort((one, other) => one[4] - other[4]).slice(-2);

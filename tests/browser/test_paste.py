@@ -145,6 +145,10 @@ def test_the_keyboard_alone_reaches_the_repair(paste, page):
                 break
         page.keyboard.press("Enter")
         assert page.evaluate("document.activeElement.ariaPressed") == "true"  # the focus stays
+        page.keyboard.press("Tab")  # to the next question or into the repair, past no other button
+        assert page.evaluate("document.activeElement.className") != "change"
+        answered = "Boolean(document.activeElement.closest('.answered'))"
+        assert page.evaluate(answered) is False
     assert page.locator(".repair").inner_text().startswith("Repair: Add the losses")
     page.get_by_role("button", name="Choose another answer").first.press("Enter")
     assert page.locator(".repair").count() == 0
