@@ -1,5 +1,4 @@
 # obeys: before the forward pass, call requires_grad_(True) on model.encoder.weight, model.encoder.bias
-# obeys: before the forward pass, call requires_grad_(True) on the parameters that this loss trains
 import torch
 from torch import nn
 

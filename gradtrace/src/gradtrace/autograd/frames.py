@@ -11,6 +11,7 @@ import dis
 import functools
 import inspect
 import itertools
+import linecache
 import os
 import signal
 import sys
@@ -66,6 +67,11 @@ class Location(NamedTuple):
         ipython = running_ipython()
         cells = {} if ipython is None else getattr(ipython.compile, "_filename_map", {})
         return f"Cell In[{cells[self.file]}]" if self.file in cells else self.file
+
+    @property
+    def text(self) -> str:
+        """The line itself without its indent, or "" where the source is not available."""
+        return linecache.getline(self.file, self.line).strip()
 
     @classmethod
     def of(cls, frame: FrameType) -> Location:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 import sys
 from collections.abc import Mapping
@@ -80,8 +79,7 @@ class Diagnosis:
         lines = [f"gradtrace: {self.explanation}.{hedge}"]
         for name, place in (("began", self.began_at), ("made", self.made_at)):
             if place is not None:
-                text = linecache.getline(*place).strip()
-                lines.append(_row(name, f"{place}  {text}".rstrip()))
+                lines.append(_row(name, f"{place}  {place.text}".rstrip()))
             if place is not None and name == "made":
                 lines += [_row("", f"called from {call}") for call in self.made_through[:_CALLS]]
         if self.carried_by is not None:

@@ -89,6 +89,14 @@ def tensors_in(args: Iterable[Any], kwargs: Mapping[str, Any] = _NO_KEYWORDS) ->
     return tensors
 
 
+def converts_type(func: Callable[..., Any]) -> bool:
+    """Whether an operation returns its input's values in another dtype."""
+    return getattr(func, "__name__", "") in _CONVERSIONS
+
+
+_CONVERSIONS = ("bool", "byte", "char", "int", "long", "short", "to", "type", "type_as")
+
+
 def has_zero_derivative(func: Callable[..., Any]) -> bool:
     """Whether an operation's derivative is zero everywhere, or it uses no values, only a shape."""
     name = getattr(func, "__name__", "")

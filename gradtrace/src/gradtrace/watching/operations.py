@@ -64,6 +64,7 @@ from gradtrace.watching.operation_kinds import (
     SET_ITEM,
     SET_REQUIRES_GRAD,
     Operation,
+    converts_type,
     has_zero_derivative,
     kind_of,
     reads_data,
@@ -462,7 +463,8 @@ class Observer(_torch_hooks.Mode):
             cut = operation.site.cut
             if cut.location is None:  # the site is a library's, which the user's line called
                 cut = Cut("operation", user_location())
-            if not (output.is_floating_point() or output.is_complex()):
+            is_real = output.is_floating_point() or output.is_complex()
+            if not is_real and not converts_type(operation.func):
                 cut = replace(cut, to_integers=True)
         timeline.cuts.set(output, cut)
         if timeline.suspects:

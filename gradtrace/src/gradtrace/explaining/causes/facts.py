@@ -67,7 +67,7 @@ FACTS = {
     "asked_of_what_is_off": "a tensor whose gradient was requested does not require grad",
     "ran_before": "an earlier backward call has run the function's backward()",
     "creates_graph": "each backward call has create_graph=True, so that .grad has a graph",
-    "to_integers": "an operation returned integers, such as the indices of topk or argmax",
+    "to_integers": "an operation returned indices or a mask, such as topk, argmax or a comparison",
     "set_data": "a value that was computed from the parameters was assigned to .data of a leaf",
     "larger": "each backward call of this line runs over a larger graph than the last one",
     "together": "both losses called backward() before the step",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import sys
 import weakref
 from collections.abc import Iterator
@@ -25,7 +24,6 @@ from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import (
     OF_SCALED_TAG,
     SCALED_TAG,
-    BackwardCall,
     Timeline,
     parameters_of,
 )
@@ -126,6 +124,13 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
     A generator feeds a discriminator. Both losses called backward() since the gradients were clear;
     a step of the other optimizer between the calls, or their names, show whose each loss is.
     """
+    with undisturbed():
+        leak = next(_leaks(timeline, optimizer), None)
+    if leak is not None:
+        yield leak
+
+
+def _leaks(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
     cleared, storages = timeline.cleared.get(optimizer), storages_of(optimizer)
     since = [call for call in timeline.calls if cleared is not None and call.number >= cleared]
     pairs = [(call, x()) for call in since for x, y in call.fed_by if y() is optimizer]
@@ -137,15 +142,11 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
         foreign = storages_of(feeding)
         for own in (c for c in since if c.leaves & storages and not c.leaves & foreign):
             has_stepped = any(other.number <= number < own.number for number in numbers)
-            named = [named_like(_line_of(call), described) for call in (own, other)]
+            lines = [call.location.text if call.location else "" for call in (own, other)]
+            named = [named_like(line, described) for line in lines]
             if has_stepped or named == [optimizer, feeding]:
                 names, facts = described[optimizer], () if has_stepped else ("together",)
                 yield finding("gradient_leaks", own.location, other.location, names, facts=facts)
-                return
-
-
-def _line_of(call: BackwardCall) -> str:
-    return "" if call.location is None else linecache.getline(*call.location[:2])
 
 
 def note_optimizers(graph: PendingBackward) -> None:
