@@ -7,13 +7,7 @@ import pytest
 import yaml
 
 from backward_twice import verdict
-from backward_twice.verdicts import (
-    MIME,
-    ledger_path,
-    read_ledger,
-    stored_verdicts,
-    updated_ledger,
-)
+from backward_twice.verdicts import MIME, ledger_path, read_ledger, stored_verdicts, updated_ledger
 
 FIRST = read_ledger()[0]["id"]
 

@@ -1,4 +1,4 @@
-"""The engine: what it reports to whoever listens, and that it is gone without listeners."""
+"""The engine: the events it reports to its listeners, and that it is off without listeners."""
 
 from __future__ import annotations
 

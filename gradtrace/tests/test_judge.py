@@ -8,15 +8,7 @@ import pytest
 
 from gradtrace.repair import kinds
 from gradtrace.repair.intent import targets_of_calls
-from gradtrace.repair.judge import (
-    OPEN,
-    PROVEN,
-    REJECTED,
-    UNPROVEN,
-    Judge,
-    Judgement,
-    is_senseless,
-)
+from gradtrace.repair.judge import OPEN, PROVEN, REJECTED, UNPROVEN, Judge, Judgement, is_senseless
 from gradtrace.repair.kinds import Repair
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.run.observations import (

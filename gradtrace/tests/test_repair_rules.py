@@ -6,12 +6,7 @@ import pytest
 
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.rules import candidates
-from gradtrace.repair.run.observations import (
-    GraphVariable,
-    OptimizerInfo,
-    ProgramLine,
-    ProgramRun,
-)
+from gradtrace.repair.run.observations import GraphVariable, OptimizerInfo, ProgramLine, ProgramRun
 
 GAN = """\
 for real in data:

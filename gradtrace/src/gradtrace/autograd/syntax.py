@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Iterator
 
 Loop = ast.For | ast.AsyncFor | ast.While
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-# Functions that return something else each time: a repair does not call them again.
+# Functions whose result differs from call to call.
 DRAWS = re.compile(r"\b(rand\w*|normal\w*|bernoulli|multinomial|rsample|sample|shuffle|next)\(")
 _ADDERS = ("append", "appendleft", "extend", "insert", "add")
 
@@ -154,36 +153,3 @@ def statements_computing(statements: list[ast.stmt], names: set[str]) -> Iterato
         if isinstance(statement, ast.Assign) and writes(statement) & needed:
             needed |= reads(statement)
             yield statement
-
-
-_COMMON_WORDS = {
-    "loss", "losses", "opt", "optim", "optimizer", "optimiser", "err", "error", "self", "net",
-    "model", "backward", "total", "cost", "the", "of", "retain", "graph", "true", "inputs", "list",
-    "parameters", "weight", "bias",
-}  # fmt: skip
-
-
-def _words(text: str) -> set[str]:
-    separated = re.sub(r"([a-z])([A-Z])", r"\1_\2", text)
-    return {word.lower() for word in re.findall(r"[A-Za-z]+", separated)} - _COMMON_WORDS
-
-
-_Key = TypeVar("_Key")
-
-
-def named_like(name: str, descriptions: Mapping[_Key, str]) -> _Key | None:
-    """Return the key whose description shares a word, or the start of one, with a name.
-
-    None if there is no such key, or more than one.
-
-    >>> named_like("g_loss", {1: "opt_d discriminator", 2: "opt_g generator"})
-    2
-    >>> named_like("loss", {1: "opt_d", 2: "opt_g"})
-    """
-    words = _words(name)
-    keys = [
-        key
-        for key, description in descriptions.items()
-        if any(a.startswith(b) or b.startswith(a) for a in words for b in _words(description))
-    ]
-    return keys[0] if len(keys) == 1 else None

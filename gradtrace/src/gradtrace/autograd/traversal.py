@@ -84,13 +84,7 @@ def leading_to(targets: Iterable[int], users: Sequence[Sequence[int]]) -> set[in
     >>> sorted(leading_to([2], users_of([[1, 2], [2], []])))
     [0, 1]
     """
-    pending, leading = list(targets), set()
-    for i in pending:  # grows while it is read
-        for user in users[i]:
-            if user not in leading:
-                leading.add(user)
-                pending.append(user)
-    return leading
+    return reachable(users, (user for target in targets for user in users[target]))
 
 
 def reachable(

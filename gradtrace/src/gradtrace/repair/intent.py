@@ -6,13 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gradtrace.autograd.syntax import named_like
-from gradtrace.repair.run.observations import (
-    GradientsCleared,
-    ObservedCall,
-    ProgramRun,
-    StepTaken,
-)
+from gradtrace.autograd.matching_names import named_like
+from gradtrace.repair.run.observations import GradientsCleared, ObservedCall, ProgramRun, StepTaken
 
 
 class TrainingAction(NamedTuple):

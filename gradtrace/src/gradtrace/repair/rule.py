@@ -11,11 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-from gradtrace.autograd.syntax import (
-    Loop,
-    reads,
-    writes,
-)
+from gradtrace.autograd.syntax import Loop, reads, writes
 from gradtrace.repair.edits import Edit, Source, method_called
 from gradtrace.repair.kinds import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
 from gradtrace.repair.run.observations import GraphVariable, ProgramLine, ProgramRun

@@ -12,7 +12,7 @@ from gradtrace import _torch
 from gradtrace.autograd import lost_graph, source
 from gradtrace.autograd.frames import Location, place_of
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import leading_to, roots_of, users_of, walk
+from gradtrace.autograd.traversal import reachable, roots_of, users_of, walk
 from gradtrace.explaining.evidence.base import Evidence, TextEvidence
 from gradtrace.explaining.evidence.carriers import Holder, name_of
 from gradtrace.explaining.evidence.optimizers import Training
@@ -167,7 +167,7 @@ class AskedEvidence(Evidence):
         nodes = {_torch.grad_fn_of(v.value): v for v in self.variables if "." not in v.name}
         live, links = walk(nodes.keys() - {None} - set(walk(roots_of(self.outputs))[0]))
         starts = [i for i, node in enumerate(live) if node in missing]
-        computed = {live[i] for i in {*starts} | leading_to(starts, users_of(links))} & nodes.keys()
+        computed = {live[i] for i in reachable(users_of(links), starts)} & nodes.keys()
         return nodes[max(computed, key=_torch.sequence_nr)] if computed else None
 
     @cached_property

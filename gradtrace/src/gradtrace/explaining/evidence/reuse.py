@@ -457,7 +457,7 @@ class Reuse(Evidence):
 
     def _is_summand(self, i: int) -> bool:
         """Whether the node is a scalar that enters this loss through sums of new nodes alone."""
-        between = leading_to([i], self.users) - {i}
+        between = leading_to([i], self.users)
         return self._is_scalar(i) and all(
             j not in self.earlier and _SUMS.match(self.nodes[j].name) for j in between
         )

@@ -49,16 +49,18 @@ def growing(graph: PendingBackward) -> Iterator[Diagnosis]:
         names = name_of(_carriers(graph))
         began_at = (creator or call).location
         yield graph.finding("graph_grows", began_at, facts=facts, carried_by=names)
+        sizes.clear()  # so that the variables are not searched again at each call
 
 
 def _carriers(graph: PendingBackward) -> Iterator[Holder]:
     """Yield the variables of loops that carry a part of this graph to the next iteration."""
     live = set(graph.live)
     calls = [c.sequence_nr for c in graph.timeline.calls if c.location == graph.call.location]
+    since = min(calls[-3:], default=0)
     for frame in user_frames(sys._getframe(1)):
         for variable in reach(namespace(frame, forget=True)) if source.loop_around(frame) else ():
             holder, node = Holder(*variable, frame), _torch.grad_fn_of(variable.value)
-            if node in live and _torch.sequence_nr(node) > calls[-3] and holder.carries:
+            if node in live and _torch.sequence_nr(node) > since and holder.carries:
                 yield holder
 
 

@@ -12,21 +12,16 @@ import torch
 from gradtrace import _torch
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import place_of, user_frame
+from gradtrace.autograd.matching_names import named_like
 from gradtrace.autograd.nodes import ALIVE
 from gradtrace.autograd.saved import describe
-from gradtrace.autograd.syntax import named_like
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, undisturbed, upstream, walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training, storages_of
 from gradtrace.explaining.silent.parameters import names_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.watching.record import (
-    OF_SCALED_TAG,
-    SCALED_TAG,
-    Timeline,
-    parameters_of,
-)
+from gradtrace.watching.record import OF_SCALED_TAG, SCALED_TAG, Timeline, parameters_of
 
 _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer may make thousands
 # Operations whose result is scaled as their input is.
@@ -131,15 +126,16 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
 
 
 def _leaks(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
-    cleared, storages = timeline.cleared.get(optimizer), storages_of(optimizer)
-    since = [call for call in timeline.calls if cleared is not None and call.number >= cleared]
+    if optimizer not in timeline.cleared:
+        return
+    since = [c for c in timeline.calls if c.number >= timeline.cleared[optimizer]]
     pairs = [(call, x()) for call in since for x, y in call.fed_by if y() is optimizer]
     for other, feeding in pairs:
         if feeding is None:
             continue
+        storages, foreign = storages_of(optimizer), storages_of(feeding)
         numbers = [s.last_call for s in timeline.steps if s.optimizer() is feeding]
         described = {o: names_of(parameters_of(o)) or "" for o in (optimizer, feeding)}
-        foreign = storages_of(feeding)
         for own in (c for c in since if c.leaves & storages and not c.leaves & foreign):
             has_stepped = any(other.number <= number < own.number for number in numbers)
             lines = [call.location.text if call.location else "" for call in (own, other)]

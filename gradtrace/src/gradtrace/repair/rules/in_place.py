@@ -6,12 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from gradtrace.autograd.syntax import (
-    changes_in_place,
-    reads,
-    value_of,
-    written_in_place,
-)
+from gradtrace.autograd.syntax import changes_in_place, reads, value_of, written_in_place
 from gradtrace.repair.edits import Edit, Source
 from gradtrace.repair.kinds import CLONE_USED, CLONE_WRITTEN, NO_GRAD, OUT_OF_PLACE
 from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit

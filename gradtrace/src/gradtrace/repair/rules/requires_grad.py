@@ -6,10 +6,7 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from gradtrace.autograd.syntax import (
-    reads,
-    writes,
-)
+from gradtrace.autograd.syntax import reads, writes
 from gradtrace.repair.edits import Source, method_called
 from gradtrace.repair.kinds import ASK_LESS, OPTIMIZER_LATER, SWITCH_ON
 from gradtrace.repair.rule import Candidate, EditRule, Failure, edit

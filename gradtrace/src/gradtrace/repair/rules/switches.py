@@ -7,13 +7,7 @@ import re
 from collections.abc import Iterator
 
 from gradtrace.repair.edits import Edit, Source, call_of, keyword, method_called
-from gradtrace.repair.kinds import (
-    CREATE_GRAPH,
-    KEEP_GRADIENT,
-    MOVE_DETACH,
-    SWITCH,
-    USE_REENTRANT,
-)
+from gradtrace.repair.kinds import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, SWITCH, USE_REENTRANT
 from gradtrace.repair.rule import Candidate, EditRule, Failure, edit
 
 _FLAGS = re.compile(r"checkpoint|cache")
