@@ -8,8 +8,9 @@ import pytest
 
 from gradtrace.repair import kinds
 from gradtrace.repair.intent import targets_of_calls
-from gradtrace.repair.judge import OPEN, PROVEN, REJECTED, UNPROVEN, Judge, Judgement, is_senseless
+from gradtrace.repair.judge import OPEN, PROVEN, REJECTED, UNPROVEN, Judge, Judgement
 from gradtrace.repair.kinds import Repair
+from gradtrace.repair.proof import is_senseless
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.run.observations import (
     GradientsCleared,
@@ -928,6 +929,18 @@ def test_an_error_outside_of_backward_may_be_all_that_a_program_does(status, exp
     original = program(status="raised", diagnosis={"family": "modified"})
     judgement = judge(kinds.OUT_OF_PLACE, original=original, reference=None, status=status)
     assert judgement.status == expected, judgement.reasons
+
+
+def test_a_loss_that_cannot_be_compared_is_unproven():
+    original = program(status="raised", diagnosis={"family": "leaf_inplace"})
+    events = backward(1, 2.0), step(0, 1)
+    judgement = judge(kinds.OUT_OF_PLACE, *events, original=original, reference=None)
+    assert judgement.status == UNPROVEN
+    reference = program(failing(backward(1, 2.0)), status="raised")
+    judgement = judge(kinds.OUT_OF_PLACE, *events, original=original, reference=reference)
+    assert judgement.status == PROVEN, judgement.reasons
+    judgement = judge(kinds.OUT_OF_PLACE, backward(1, 3.0), original=original, reference=reference)
+    assert judgement.reasons == ["runs, but changes the loss of backward call 1"]
 
 
 def test_a_run_that_is_stopped_before_its_optimizer_steps_proves_nothing():

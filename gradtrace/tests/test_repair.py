@@ -290,6 +290,68 @@ for x in torch.randn(12, 5, 4):
     loss.backward()
     opt.step()
 """
+UPDATED_BY_HAND = f"""{START}
+w, b = torch.randn(3, requires_grad=True), torch.zeros(1, requires_grad=True)
+x = torch.randn(20, 3)
+for epoch in range(5):
+    loss = (x @ w + b - x.sum(1)).pow(2).mean()
+    loss.backward()
+    w -= 0.1 * w.grad
+    b -= 0.1 * b.grad
+    w.grad.zero_()
+    b.grad.zero_()
+"""
+FROM_INFERENCE_MODE = f"""{START}
+teacher, net = nn.Linear(4, 3), nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+
+@torch.inference_mode()
+def embed(x):
+    return teacher(x)
+
+for x in torch.randn(4, 5, 4):
+    loss = net(embed(x)).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+TO_NUMPY = f"""{START}
+net = nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+history = []
+for x in torch.randn(4, 8, 3):
+    loss = net(x).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    history.append(loss.numpy())
+"""
+WRITTEN_INTO_PARAMETER = f"""{START}
+encoder, net = nn.Linear(4, 3), nn.Linear(3, 1)
+table = nn.Parameter(torch.randn(5, 3))
+opt = torch.optim.SGD([table, *net.parameters(), *encoder.parameters()], 0.1)
+for x in torch.randn(4, 6, 4):
+    context = encoder(x).mean(0)
+    table[0] = context
+    loss = net(table[:3]).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+PART_OF_INPUT = f"""{START}
+net = nn.Linear(2, 4)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for x in torch.randn(3, 6, 4):
+    first, second = x[:, :2], x[:, 2:]
+    scale, shift = net(first.clone()).chunk(2, 1)
+    scale.tanh_()
+    second *= scale.exp()
+    second += shift
+    loss = (x.pow(2).sum(1) - scale.sum(1)).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
 RANDOM = STATE.replace("torch.manual_seed(0)", "torch.seed()")
 
 
@@ -344,6 +406,9 @@ def reason(proof: Proof, title: str) -> str:
             " p.requires_grad), retain_graph=True)",
         ),
         (HEAD_REPLACED, "optimizer_later", "-net[2] = nn.Linear(8, 2)"),
+        (UPDATED_BY_HAND, "no_grad", "+        b -= 0.1 * b.grad"),
+        (FROM_INFERENCE_MODE, "switch", "+@torch.no_grad()"),
+        (TO_NUMPY, "number", "+    history.append(loss.detach().numpy())"),
         (GRADIENT_CHANGED, "out_of_place", "+        grad = grad.mul(2).mul(x)"),
     ],
 )
@@ -453,6 +518,25 @@ def test_a_backward_of_the_programs_own_is_not_proven_by_running_it(proof):
     assert not found.accepted, proof_text.text(found)
     doubted = [one for one in found.judgements if one.status == "unproven"]
     assert doubted and "gradgradcheck" in doubted[0].reasons[0]
+
+
+def test_a_gradient_is_not_lost_where_the_program_failed_before_backward(proof):
+    result = proof(WRITTEN_INTO_PARAMETER)
+    assert not result.accepted, proof_text.text(result)
+    missing = "runs, but encoder.weight, encoder.bias get no gradient"
+    assert reason(result, "under torch.no_grad()") == missing
+    trained_elsewhere = "net(table[:3]).pow(2).mean() + encoder(x).pow(2).mean()"
+    result = proof(
+        WRITTEN_INTO_PARAMETER.replace("net(table[:3]).pow(2).mean()", trained_elsewhere)
+    )
+    question = "is context not to be trained through this change?"
+    assert [judgement.question for judgement in result.accepted] == [question]
+
+
+def test_a_loss_is_compared_where_the_program_failed_before_backward(proof):
+    """Out of place, the input keeps its old values, and so the loss is another one."""
+    result = proof(PART_OF_INPUT)
+    assert reason(result, "all of them") == "runs, but changes the loss of backward call 1"
 
 
 def test_random_programs_are_unproven(proof):

@@ -165,7 +165,10 @@ class BackwardHook:
 
 
 def retain_graphs() -> None:
-    """Make every later backward pass retain its graph, and save copies of all tensors."""
+    """Make every later backward pass retain its graph, and save copies of all tensors.
+
+    An operation that autograd refuses is computed without a graph: its value is still right.
+    """
     autograd = vars(torch.autograd)
     run_engine = autograd["_engine_run_backward"]
 
@@ -176,6 +179,25 @@ def retain_graphs() -> None:
     torch.autograd.graph.saved_tensors_hooks(
         lambda saved: saved.detach().clone(), lambda saved: saved
     ).__enter__()
+    _WithoutRefusals().__enter__()
+
+
+class _WithoutRefusals(TorchFunctionMode):
+    """Computes an operation that raises an error once more, without gradients."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        try:
+            return function(*args, **(kwargs or {}))
+        except RuntimeError as error:
+            if function.__name__ in ("backward", "grad"):  # they would accumulate twice
+                raise
+            with torch.no_grad():
+                try:
+                    return function(*args, **(kwargs or {}))
+                except Exception:
+                    raise error from None
 
 
 _COMPILER = ("torch._dynamo", "torch._C._dynamo")

@@ -22,7 +22,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from gradtrace.explaining.causes import family_of
@@ -97,12 +96,17 @@ class Judge:
         )
 
     def _is_reference(self, run: ProgramRun) -> bool:
-        """Whether a run repeats the original one, and goes beyond the failing call."""
+        """Whether a run repeats the original one, and goes beyond the failing call.
+
+        Of a program that failed before that call, the loss is known, but not its gradient.
+        """
         calls = run.calls[: self.failing_call]
-        return (
-            self.failing_call <= min(len(self.original.calls), len(calls))
-            and not any(call.failed for call in calls)
-            and all(map(equal_losses, self.original.calls, calls))
+        if len(calls) < self.failing_call:
+            return False
+        if self.failing_call > len(self.original.calls):
+            calls.pop().failed = True
+        return not any(call.failed for call in calls) and all(
+            map(equal_losses, self.original.calls, calls)
         )
 
     def _trained(self) -> set[str] | None:
@@ -138,7 +142,11 @@ class Judge:
         judgement.reasons = [reason for reason in objections if reason]
         if judgement.reasons:
             return judgement
-        doubts = (self._unfinished(candidate, run), self._unreferenced(candidate), candidate.doubt)
+        doubts = (
+            self._unfinished(candidate, run),
+            self._unreferenced(candidate, run),
+            candidate.doubt,
+        )
         judgement.reasons = [reason for reason in doubts if reason]
         if judgement.reasons:
             judgement.status = UNPROVEN
@@ -422,10 +430,9 @@ class Judge:
         return None
 
     def _finding(self, run: ProgramRun) -> str | None:
-        findings = self._new_findings(run)
-        if not findings:
-            return None
-        return f"runs, but a strict watch warns: {findings[0]['explanation']}"
+        for finding in self._new_findings(run):
+            return f"runs, but a strict watch warns: {finding['explanation']}"
+        return None
 
     def _new_findings(self, run: ProgramRun) -> list[dict[str, Any]]:
         """Return the warnings of a strict watch, without those about the program as it is."""
@@ -514,13 +521,22 @@ class Judge:
             return "no gradient was observed, because autograd.grad returns it"
         if run.status == "ended" and len(run.steps) == len(self.original.steps):
             return None  # an evaluation after the training
-        if self.original.optimizers and not run.steps_after(self.failing_call):
-            has_steps = self.original.steps or run.steps
-            return "no optimizer has stepped after the failing call" if has_steps else None
+        has_steps = self.original.optimizers and (self.original.steps or run.steps)
+        if has_steps and not run.steps_after(self.failing_call):
+            return "no optimizer has stepped after the failing call"
         return None
 
-    def _unreferenced(self, candidate: Candidate) -> str | None:
-        """Doubt a repair that removes gradients, if the program's own gradient is unknown."""
+    def _unreferenced(self, candidate: Candidate, run: ProgramRun) -> str | None:
+        """Doubt a repair that removes gradients, if the program's own gradient is unknown.
+
+        It is unknown of a program that failed before it called backward(), and so may be its loss.
+        """
+        if len(self.original.calls) < self.failing_call <= len(run.calls) and not self._is_silent:
+            if not self._has_reference:
+                return "runs, but the program's own loss could not be computed to compare with"
+            missing = sorted((self.trained or set()) - self._parameters_with_gradients(run))
+            if missing:
+                return f"runs, but {self._listed(missing, 'gets')} no gradient"
         is_unknown = self.family in ("freed", "modified") and not self._has_reference
         if candidate.repair.cuts and is_unknown and self.original.status == "raised":
             return "runs, but the gradient of the program's own statements could not be computed"
@@ -550,8 +566,7 @@ class Judge:
             all_ = "all " if self.trained <= keys else ""
             lines.append(f"{all_}{len(self.trained & keys)} parameters get a gradient")
         elif keys:
-            verb = "gets" if len(keys) == 1 else "get"
-            lines.append(f"{self._listed(sorted(keys), '')} {verb} a gradient")
+            lines.append(f"{self._listed(sorted(keys), 'gets')} a gradient")
         if len(run.optimizers) > 1 and run.steps and not question:
             lines.append("each step uses the gradient of its own losses only")
         lines.append("no graph grows, and a strict watch finds nothing")
@@ -559,19 +574,9 @@ class Judge:
 
     def _listed(self, keys: Sequence[str], verb: str = "is") -> str:
         names = [self.original.names.get(key, key) for key in keys]
-        plural = {"is": "are"}.get(verb, verb)
+        plural = {"is": "are", "gets": "get"}.get(verb, verb)
         listed = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
         return f"{listed} {verb if len(names) == 1 else plural}".rstrip()
-
-
-def is_senseless(candidate: Candidate, run: ProgramRun) -> bool:
-    """Whether a line of the edit itself calls what is no method, no function or no variable."""
-    if not run.raised_at or not run.error_line.startswith(("Attribute", "Type", "Name")):
-        return False
-    path, number, _ = run.raised_at[0]
-    lines = candidate.edits.get(path, "").splitlines()
-    original = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    return number <= len(lines) and lines[number - 1] not in original
 
 
 def _opposed(part: Sample, own_part: Sample) -> bool:

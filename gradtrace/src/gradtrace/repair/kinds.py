@@ -27,7 +27,7 @@ class Repair:
 
 CREATE_GRAPH = Repair("create_graph", 10, "the gradient is to be differentiated")
 USE_REENTRANT = Repair("use_reentrant", 10, "checkpointing is to stay")
-NUMBER = Repair("number", 11, "the sum is only reported, not trained on")
+NUMBER = Repair("number", 11, "the value is only reported, not trained on")
 OUT_OF_PLACE = Repair("out_of_place", 12, "the backward pass needs the old value")
 CLONE_WRITTEN = Repair(
     "clone_written", 13, "the written value is for this iteration only", keeps=False

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from gradtrace.repair.judge import OPEN, PROVEN, UNPROVEN, Judge, Judgement, is_senseless
+from gradtrace.repair.judge import OPEN, PROVEN, UNPROVEN, Judge, Judgement
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.rules import candidates
 from gradtrace.repair.run.observations import ProgramRun, RunLimits, is_repeated, trains_alike
@@ -76,7 +77,7 @@ def prove(
     repetition = launcher.run({}, limits._replace(failing_call=None))
     proof.repeats = is_repeated(original, repetition)
     reference = None
-    if original.status == "raised" and original.calls and original.calls[-1].failed:
+    if original.status == "raised":
         reference_limits = RunLimits(failing_call, _REFERENCE_CALLS, seconds)
         reference = launcher.run({}, reference_limits, is_reference=True)
     judge = Judge(original, reference)
@@ -96,6 +97,16 @@ def prove(
                 ]
     _classify(proof, judge)
     return proof
+
+
+def is_senseless(candidate: Candidate, run: ProgramRun) -> bool:
+    """Whether a line of the edit itself calls what is no method, no function or no variable."""
+    if not run.raised_at or not run.error_line.startswith(("Attribute", "Type", "Name")):
+        return False
+    path, number, _ = run.raised_at[0]
+    lines = candidate.edits.get(path, "").splitlines()
+    original = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    return number <= len(lines) and lines[number - 1] not in original
 
 
 # Kinds that differ in where they do the same: one of them is enough.

@@ -156,20 +156,27 @@ def clone_the_operand(failure: Failure) -> Iterator[Candidate]:
 
 
 def without_gradient(failure: Failure) -> Iterator[Candidate]:
-    """Put the in-place changes of one tensor under ``torch.no_grad()``."""
+    """Put the in-place changes of one tensor, or updates by hand, under ``torch.no_grad()``."""
     if failure.family != "leaf_inplace":
         return
     for statement in failure.running[:1]:
         source, node = statement.source, statement.node
         block = [node]
         for following in source.after(node):
-            if not changes_in_place(following) & changes_in_place(node):
+            changed = changes_in_place(following)
+            is_of_gradient = any(name.endswith(".grad") for name in changed)
+            is_update = ".grad" in source.code(following) and not is_of_gradient
+            if not changed or not (is_update or changed & changes_in_place(node)):
                 break
             block.append(following)
         if all(map(source.has_own_lines, block)):
             title = f"under torch.no_grad() from line {statement.line.line} on"
             edits = source.indent_under("with torch.no_grad():", block)
-            yield from edit(NO_GRAD, title, {source: edits})
+            changed = set().union(*map(changes_in_place, block))
+            written = sorted(reads(*block) & failure.variables(statement).keys() - changed)
+            names = " and ".join(written)
+            question = f"is {names} not to be trained through this change?" if written else None
+            yield from edit(NO_GRAD, title, {source: edits}, question)
 
 
 RULES: tuple[EditRule, ...] = (

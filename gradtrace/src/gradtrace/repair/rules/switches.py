@@ -7,7 +7,14 @@ import re
 from collections.abc import Iterator
 
 from gradtrace.repair.edits import Edit, Source, call_of, keyword, method_called
-from gradtrace.repair.kinds import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, SWITCH, USE_REENTRANT
+from gradtrace.repair.kinds import (
+    CREATE_GRAPH,
+    KEEP_GRADIENT,
+    MOVE_DETACH,
+    NUMBER,
+    SWITCH,
+    USE_REENTRANT,
+)
 from gradtrace.repair.rule import Candidate, EditRule, Failure, edit
 
 _FLAGS = re.compile(r"checkpoint|cache")
@@ -91,6 +98,10 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
             # Only detach() cuts on purpose.
             on_purpose = method_called(call) == "detach" and failure.family == "no_graph"
             of_cut = question or (f"is {receiver} to be trained?" if on_purpose else None)
+            if "Can't call numpy()" in failure.run.error_line:
+                edits = source.call_method(call.func.value, "detach")
+                yield from edit(NUMBER, f"{receiver}.detach() at line {line}", {source: edits})
+                continue
             edits = source.drop_call(call)
             yield from edit(KEEP_GRADIENT, title, {source: edits}, of_cut)
             for operand in _operands(source, call.func.value):
@@ -173,10 +184,22 @@ def _limited_switch(source: Source, node: ast.stmt) -> list[Edit]:
     return [*source.remove(node), *source.indent_under("with torch.no_grad():", following)]
 
 
+def without_inference_mode(failure: Failure) -> Iterator[Candidate]:
+    """Replace ``torch.inference_mode()`` by ``torch.no_grad()``."""
+    modes: dict[Source, list[Edit]] = {}
+    for source in failure.sources if "Inference tensors" in failure.run.error_line else ():
+        for mode in source.all(ast.Attribute):
+            if mode.attr == "inference_mode":
+                code = f"{source.code(mode.value)}.no_grad"
+                modes.setdefault(source, []).extend(source.replace(mode, code))
+    yield from edit(SWITCH, "torch.no_grad() in place of torch.inference_mode()", modes)
+
+
 RULES: tuple[EditRule, ...] = (
     create_graph,
     options,
     flags,
     remove_or_move_cuts,
     open_regions,
+    without_inference_mode,
 )

@@ -28,7 +28,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import CodeType, ModuleType, TracebackType
+from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from gradtrace.repair.run.observations import ProgramLine, ProgramRun, RunLimits
@@ -187,7 +187,7 @@ def _run(job: dict[str, Any]) -> NoReturn:
     # Not at the top, as these import torch, which the process of the command does not need.
     from gradtrace._torch_hooks import retain_graphs
     from gradtrace.explaining.watcher import watch
-    from gradtrace.repair.run.recorder import Recorder
+    from gradtrace.repair.run.recorder import Recorder, graph_variables
     from gradtrace.watching.engine import engine
 
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -205,7 +205,9 @@ def _run(job: dict[str, Any]) -> NoReturn:
         if isinstance(error, Exception):
             explanation = watching.explain(error)
             run.error = f"{type(error).__name__}: {error}"
-            run.raised_at = _raised_at(error)
+            frames = _users_frames(error)
+            run.raised_at = tuple(frames.values())
+            run.graph_variables = graph_variables(frames)
             run.diagnosis = None if explanation is None else explanation.to_dict()
             run.explanation = "" if explanation is None else explanation.text()
         if run.diagnosis is None and watching.findings:
@@ -270,15 +272,15 @@ def _read_from(edits: Mapping[str, str]) -> None:
     kind.get_code = get_edited_code  # type: ignore[method-assign]
 
 
-def _raised_at(error: BaseException) -> tuple[Any, ...]:
-    """Return the user's lines in the traceback, innermost first."""
+def _users_frames(error: BaseException) -> dict[FrameType, ProgramLine]:
+    """Return the frames of the user's code in the traceback with their lines, innermost first."""
     from gradtrace.autograd.frames import is_users  # not at the top, as it imports torch
 
-    return tuple(
-        ProgramLine(frame.f_code.co_filename, line, frame.f_code.co_name)
-        for frame, line in traceback.walk_tb(error.__traceback__)
+    return {
+        frame: ProgramLine(frame.f_code.co_filename, line, frame.f_code.co_name)
+        for frame, line in reversed([*traceback.walk_tb(error.__traceback__)])
         if is_users(frame.f_code)
-    )[::-1]
+    }
 
 
 def _files_of_the_user(program: Sequence[str], modules: set[str]) -> list[str]:

@@ -160,20 +160,17 @@ class Recorder:
         if self._depth or self._running is None:
             return
         running, self._running = self._running, None
-        frames = list(user_frames(sys._getframe(1)))
+        if error is not None:
+            running.failed = True
+            return
         with undisturbed(), torch.no_grad():
-            if error is not None:
-                running.failed = True
-                self.run.graph_variables = _graph_variables(frames)
-            else:
-                for key, gradient in self._gradients().items():
-                    change = gradient.minus(self._gradients_before.get(key))
-                    if change.norm:
-                        running.gradients[key] = change
-                        self._accumulated.setdefault(key, []).append(running.number)
-                        self._first_use.setdefault(key, (call.sequence_nr - 1, call.number))
-        if error is None:
-            self._stop_at_limits()
+            for key, gradient in self._gradients().items():
+                change = gradient.minus(self._gradients_before.get(key))
+                if change.norm:
+                    running.gradients[key] = change
+                    self._accumulated.setdefault(key, []).append(running.number)
+                    self._first_use.setdefault(key, (call.sequence_nr - 1, call.number))
+        self._stop_at_limits()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         reference = weakref.ref(optimizer)
@@ -208,6 +205,7 @@ class Recorder:
     def close(self) -> ProgramRun:
         """Return the record, with the state at the end of the run."""
         with undisturbed(), torch.no_grad():
+            self._name_parameters(())  # of a program that failed before its first backward call
             self.run.gradients = {
                 key: sample for key, sample in self._gradients().items() if sample.norm
             }
@@ -441,8 +439,8 @@ def _name_of(optimizer: torch.optim.Optimizer, frames: Sequence[FrameType]) -> s
     return ""
 
 
-def _graph_variables(frames: Sequence[FrameType]) -> list[GraphVariable]:
-    """Return the variables that have a graph where the program failed."""
+def graph_variables(frames: Mapping[FrameType, ProgramLine]) -> list[GraphVariable]:
+    """Return the variables that have a graph where the program failed, in frames at these lines."""
     freed: dict[Any, bool] = {}
 
     def has_freed_nodes(root: Any) -> bool:
@@ -453,12 +451,13 @@ def _graph_variables(frames: Sequence[FrameType]) -> list[GraphVariable]:
                 freed[live[i]] = freed_by(live[i]) is not None or inputs_freed
         return freed[root]
 
-    return [
-        GraphVariable(match.name, _container(match.owners), _line_of(frame), has_freed_nodes(node))
-        for frame in frames
-        for match in reach(namespace(frame))
-        if (node := _torch.grad_fn_of(match.value)) is not None
-    ]
+    with undisturbed():
+        return [
+            GraphVariable(match.name, _container(match.owners), line, has_freed_nodes(node))
+            for frame, line in frames.items()
+            for match in reach(namespace(frame))
+            if (node := _torch.grad_fn_of(match.value)) is not None
+        ]
 
 
 def _container(owners: Iterable[Any]) -> str:
