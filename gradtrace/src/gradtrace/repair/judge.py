@@ -6,7 +6,8 @@ A repair is *proven* when
 - each loss up to that place has the value and the gradient that follow from the program's own
   statements: those of a reference run, in which every graph is retained and every saved tensor is a
   copy.  Where weights have been updated since the forward pass, so that the loss is another one,
-  its graph has no operations that the program's own does not have;
+  its graph has no operations that the program's own does not have.  Of a program that failed before
+  its backward call, only the value is compared, and each parameter must get a gradient;
 - each backward call gives gradients to the parameters to which it gave them;
 - at each optimizer's step, the gradient is that of the losses meant for its parameters, each taken
   alone;
