@@ -44,7 +44,7 @@ LIMITS = SubmissionLimits(
 FOR = {
     "timeout": replace(LIMITS, seconds=0.5, clock=80),
     "slow": replace(LIMITS, seconds=1, clock=4),
-    "memory": replace(LIMITS, seconds=4, clock=4, memory=320 * MB),
+    "memory": replace(LIMITS, seconds=40, clock=80, memory=320 * MB),
 }
 
 TRIAL = """
