@@ -1766,6 +1766,26 @@ def checkpoint_in_parallel(obey):
     return grads(parameters(net)), right
 
 
+@obeys("run one forward pass on the concatenated batch, or pass `broadcast_buffers=False`")
+def batch_norm_in_parallel(obey):
+    """Two forward passes, with the check of versions that hides no write of DDP's."""
+    net, (real, fake) = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)), torch.randn(2, 4, 2)
+
+    def loss(module):
+        return module(real).sin().sum() + module(fake).square().sum()
+
+    right = alone(loss(net), parameters(net))
+    join_group_of_one()
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
+        parallel = nn.parallel.DistributedDataParallel(net, broadcast_buffers=not obey)
+    check = mock.patch.object(
+        torch.autograd, "_unsafe_preserve_version_counter", contextlib.nullcontext, create=True
+    )
+    with check:
+        loss(parallel).backward()
+    return grads(parameters(net)), right
+
+
 @obeys("put `autocast` around the forward pass and the loss, and step outside it")
 def autocast_around_the_loop(obey):
     """Compared with the gradient of the weights of each step, which half precision comes near."""

@@ -254,7 +254,7 @@ function factsOf(text, failingText, inNotebook) {
     step_between: asFacts(steps),
     receiver: asFacts(iteration.filter(({ targets }) => receivers.some((name) => targets.includes(variable(name))))),
     attributes: asFacts(stored.filter((line) => !/__init__/.test(headerOf(lines, line, /^def /)?.code ?? "__init__"))),
-    trained_without_graph: asFacts(trained),
+    trained_without_graph: asFacts([...trained, ...unrecorded.filter(({ code }) => code.startsWith("@"))]),
     without_graph: trained.length ? [] : asFacts(unrecorded),
     cut: asFacts(cuts.filter(({ value }) => namesIn(value).some((name) => graph.has(name) || LOSS.test(name)))),
   };

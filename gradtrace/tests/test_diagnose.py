@@ -18,6 +18,7 @@ import sys
 import traceback
 import types
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ from gradtrace.explaining.diagnose import build_diagnosis, decide, failure
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.base import Evidence
 from gradtrace.explaining.watcher import watch
-from gradtrace.watching.record import Record
+from gradtrace.watching.record import BackwardCall, Record
 
 _HEAD = "import torch, torch.nn as nn, torch.nn.functional as F; torch.manual_seed(0)\n"
 
@@ -153,6 +154,14 @@ def test_error_is_explained_without_a_strict_watch_or_called_unknown(program, ru
     assert _line(found.raised_at) == program.line("raised") or program.line("raised") is None
     if found.began_at is not None and program.line("began"):
         assert found.began_at.line == program.line("began"), found
+
+
+def test_an_entry_of_a_dict_is_not_where_a_tensor_changed(run):
+    """Without a strict watch only the source shows where a tensor may have changed."""
+    program = next(program for program in PROGRAMS if program.name == "preallocated_sequence")
+    settings = 'settings = {}; settings["name"] = str(0); '
+    _, found, _ = run(settings + program.source(fixed=False), strict=False)
+    assert found.began_at is None
 
 
 @pytest.mark.parametrize("program", SILENT)
@@ -306,9 +315,9 @@ def test_errors_of_python_and_of_torch_are_explained_but_not_those_of_a_program(
     text = "A tensor has different metadata than during the forward pass."
     causes = {
         kind: failure(Record(), kind(text), None, (), None)
-        for kind in (RuntimeError, CheckpointError, Quoting)
+        for kind in (RuntimeError, CheckpointError, Quoting, ValueError)
     }
-    assert causes[Quoting] is None
+    assert causes[Quoting] is causes[ValueError] is None
     assert causes[RuntimeError].cause == causes[CheckpointError].cause == "checkpoint_differs"
 
 
@@ -350,6 +359,13 @@ def test_an_error_inside_a_functions_backward(run, body, family, cause):
     assert "Own" in found.carried_by
     # The line that began the outermost backward pass, not the one inside of the function.
     assert _line(found.raised_at) == (18 if body is None else 17)
+
+
+def test_an_error_of_autograd_inside_a_functions_backward_is_diagnosed_as_such(run):
+    body = "with torch.enable_grad(): ctx.x.mul_(2)"
+    error, found, _ = run(re.sub(r"return torch\.autograd\.grad.*", body, OWN_BACKWARD))
+    assert "leaf Variable" in str(error)
+    assert (found.cause, _line(found.raised_at)) == ("leaf_inplace", 17)
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -401,6 +417,15 @@ def test_an_error_without_tensors_has_a_family_and_no_cause():
         assert (diagnosis.family, diagnosis.cause) == ("freed", "unknown")
         assert (diagnosis.confidence, diagnosis.reasons) == ("unknown", ())
         assert diagnosis.error == f"RuntimeError: {error}"
+    unused = "One of the differentiated Tensors appears to not have been used in the graph"
+    assert failure(Record(), RuntimeError(unused), None, (), None).cause == "unknown"
+
+
+def test_an_error_in_a_thread_that_runs_no_line_of_the_program_has_no_place():
+    error = RuntimeError("Trying to backward through the graph a second time")
+    with ThreadPoolExecutor() as threads:
+        failed = threads.submit(failure, Record(), error, None, (), BackwardCall(1, None, 0))
+    assert (failed.result().family, failed.result().raised_at) == ("freed", None)
 
 
 def test_the_text_of_an_error_names_its_function():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from custom_functions import SavesInput
 
 from gradtrace.watching.engine import Engine
 from gradtrace.watching.record import freed_by
@@ -76,6 +77,34 @@ def test_calls_are_reported_with_how_they_were_made(attached):
     assert ended == [("ended", call, None) for call in calls]
 
 
+def test_a_call_that_creates_a_graph_frees_its_own_unless_it_is_retained(attached):
+    heard = Heard()
+    attached(heard)
+    weight = torch.ones(2, requires_grad=True)
+    loss = weight.exp().sum()
+    torch.autograd.grad(loss, weight, create_graph=True, retain_graph=False)
+    call = heard.events[0][1]
+    assert call.creates_graph and not call.keeps_graph and freed_by(loss.grad_fn) is call
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+
+
+def test_of_a_recursion_a_call_has_the_innermost_instruction(attached):
+    heard = Heard()
+    attached(heard)
+    loss = torch.ones(2, requires_grad=True).exp().sum()
+
+    def descend(levels):
+        if levels:
+            return descend(levels - 1)
+        return loss.backward()
+
+    descend(2)
+    code, call = descend.__code__, heard.events[0][1]
+    line, *_ = [*code.co_positions()][call.path[code] // 2]
+    assert line == code.co_firstlineno + 3
+
+
 def test_an_error_is_reported_to_the_listener_that_knows_most(attached):
     little, much = Heard(1), Heard(2)
     attached(much, little)
@@ -120,33 +149,22 @@ def test_a_failed_call_is_noted_at_what_it_freed(attached):
     assert freed_by(y.grad_fn) is None
 
 
-class KeepsInput(torch.autograd.Function):
+class KeepsMore(SavesInput):
     @staticmethod
     def forward(ctx, x):
-        ctx.save_for_backward(x)
+        ctx.save_for_backward(x, 2 * x)
         return x * x
 
     @staticmethod
     def backward(ctx, gradient):
-        return 2 * gradient * ctx.saved_tensors[0]
-
-
-class KeepsMore(KeepsInput):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(2 * x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * ctx.saved_tensors[0]
+        return gradient * ctx.saved_tensors[1]
 
 
 def test_functions_that_keep_what_forward_computed_are_named(attached):
     heard = Heard()
     attached(heard)
     weight = torch.ones(2, requires_grad=True)
-    loss = (KeepsInput.apply(weight) + KeepsMore.apply(weight)).exp().sum()
+    loss = (SavesInput.apply(weight) + KeepsMore.apply(weight)).exp().sum()
     for create_graph in (True, False):
         torch.autograd.grad(loss, weight, create_graph=create_graph)
     first, second = (arguments[0] for name, *arguments in heard.events if name == "ended")

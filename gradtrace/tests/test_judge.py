@@ -337,6 +337,24 @@ def test_a_repair_that_trains_fewer_parameters_than_another_is_rejected():
     assert judgements[1].reasons == ["runs, but v is no longer trained"]
 
 
+def test_a_repair_that_leaves_a_question_does_not_reject_one_that_is_proven():
+    """Whether what it trains is meant to be trained is the question."""
+    both = OptimizerInfo("opt", ("w", "v"))
+    original = program(failing(backward(1, 2.0)), status="raised", optimizers=[both])
+    statuses = {}
+    for question in (None, "is v to be trained?"):
+        judgements = []
+        for keys, asked in ((("w",), None), (("w", "v"), question)):
+            gradients = {key: sample(1.0) for key in keys}
+            run = program(backward(1, 2.0, gradients=gradients), step(0, 1, **gradients))
+            candidate = Candidate(kinds.OUT_OF_PLACE, "an edit", {}, asked)
+            status = OPEN if asked else PROVEN
+            judgements.append(Judgement(candidate, run, status, question=asked))
+        Judge(original).compare(judgements)
+        statuses[question] = [judgement.status for judgement in judgements]
+    assert statuses == {None: [REJECTED, PROVEN], "is v to be trained?": [PROVEN, OPEN]}
+
+
 @pytest.mark.parametrize(
     ("upstream", "part", "is_question"),
     [
@@ -422,6 +440,13 @@ def test_a_detach_that_ends_the_training_of_another_network_is_rejected():
     ]
     judgement = judge(kinds.DETACH, *repaired_events, original=original, reference=None)
     assert judgement.reasons[0] == "runs, but g is no longer trained"
+
+
+def test_steps_before_the_failing_call_do_not_count_as_steps_after_it():
+    events = backward(1, 3.0), step(0, 1), step(0, 1), backward(2, 2.0)
+    judgement = judge(kinds.OUT_OF_PLACE, *events)
+    assert judgement.status == UNPROVEN
+    assert judgement.reasons == ["no optimizer has stepped after the failing call"]
 
 
 def test_a_list_is_cleared_if_nothing_else_holds():

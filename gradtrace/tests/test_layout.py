@@ -20,10 +20,10 @@ from gradtrace.draw.drawing import (
     Box,
     label_below,
 )
-from gradtrace.draw.layering import _wrapped, assign_layers
+from gradtrace.draw.layering import _wrapped, assign_layers, reduce_crossings
 from gradtrace.draw.layout import layout
 from gradtrace.draw.module_paths import topological_order
-from gradtrace.draw.placement import _in_columns, _Unit
+from gradtrace.draw.placement import _in_columns, _Unit, best_placement
 from gradtrace.draw.plan import Plan, add_tensors
 from gradtrace.draw.scene import Scene, SceneNode, SceneTensor, module_of
 from gradtrace.player.trace_scene import scene_of
@@ -453,6 +453,35 @@ def test_long_edges_share_the_dummies_of_their_common_end():
         layering = assign_layers(plan, [90.0] * 5, set())
         assert layering.layers[:5] == [0, 1, 1, 2, 3]
         assert len(layering.layers) == 5 + dummies, long
+
+
+def test_edges_that_need_not_cross_do_not():
+    links = [(1, 0), (2, 0), (3, 0), (3, 2), (4, 1), (5, 1), (6, 2), (7, 3), (8, 6), (9, 6)]
+    layering = assign_layers(plan_of([*links, (10, 5), (10, 7), (11, 7)]), [90.0] * 12, set())
+    rows = reduce_crossings(layering.parts[0], layering)
+    for upper, lower in pairwise(rows):
+        edges = [
+            (above, below)
+            for above, box in enumerate(upper)
+            for below, other in enumerate(lower)
+            if other in layering.neighbours[box]
+        ]
+        assert not any((a - c) * (b - d) < 0 for (a, b), (c, d) in combinations(edges, 2))
+
+
+def test_edges_are_straight_where_there_is_room():
+    """Box 3 has one input, which stands to the right of the middle."""
+    boxes = best_placement(plan_of([(1, 0), (2, 0), (3, 2)])).boxes
+    assert boxes[1][0] < boxes[2][0] - 10 < boxes[3][0]
+
+
+def test_a_source_with_one_user_stays_near_it_in_a_drawing_that_is_too_high():
+    """With all sources above the columns, this drawing would be narrower."""
+    links = [(i, i - 1) for i in range(1, 40)] + [(5 * i, 40 + i) for i in range(8)]
+    placement = best_placement(plan_of(links, range(40, 48)))
+    assert placement.excess > 1
+    heights = [y for _, y in placement.boxes]
+    assert min(heights[40:]) == min(heights[:40])  # none is above the columns
 
 
 def test_sources_are_in_the_upper_of_two_rows():

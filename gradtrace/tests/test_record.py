@@ -131,6 +131,7 @@ def test_only_later_edits_of_the_same_storage_are_returned_oldest_first():
         timeline.edited(7, edit)
     assert [*timeline.edits_since(2, 7)] == edits[1:]
     assert [*timeline.edits_since(5, 7)] == [*timeline.edits_since(2, 8)] == []
+    timeline.edited(8, Modification(None, 4, None, last_call=0))  # recorded late
     assert timeline.last_write == 5
 
 
@@ -185,6 +186,8 @@ def test_a_step_changes_the_recorded_storages_or_all_parameters():
     assert step.changed(storage) and not step.changed(elsewhere)
     recorded = OptimizerStep(step.optimizer, HERE, 5, 2, frozenset({elsewhere}))
     assert recorded.changed(elsewhere) and not recorded.changed(storage)
+    none = OptimizerStep(step.optimizer, HERE, 5, 2, frozenset())  # no parameter had a gradient
+    assert not none.changed(storage)
     del optimizer
     gc.collect()
     assert not step.changed(storage)
@@ -231,7 +234,7 @@ def test_a_sum_is_followed_until_it_dies_or_is_used():
     sums = Sums()
     kept, used, dying, unreported = (Sum(HERE, sequence_nr=number) for number in range(4))
     for total in (kept, used, dying):
-        sums.add(total)
+        sums.add(total, reports_death=True)
     sums.add(unreported, reports_death=False)
     assert sums.alive() == {0: kept, 1: used, 2: dying, 3: unreported} and len(sums) == 4
     sums.used(used)

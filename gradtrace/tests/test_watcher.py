@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 import torch._dynamo
+from custom_functions import SavesInput
 from torch import nn
 
 from gradtrace import SilentFailure, watch
@@ -610,13 +611,8 @@ def test_a_graph_of_another_thread():
     assert one.broken is None
 
 
-class SquareElsewhere(torch.autograd.Function):
+class SquareElsewhere(SavesInput):
     """Its backward computes on another thread, as that of an accelerator does."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
 
     @staticmethod
     def backward(ctx, gradient):

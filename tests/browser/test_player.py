@@ -902,19 +902,21 @@ def diamond():
     loss.backward()
 
 
+# Letters are some 3 px less high, above and below, than the area of their text.
 COVERED = """graph => {
   const seen = (part) => part.getBBox().width && part.checkVisibility({ visibilityProperty: true });
   const shown = [...graph.querySelectorAll("text, .face")].filter(seen);
   const area = (part) => part.getBoundingClientRect();
   const covered = [];
-  for (const numbers of graph.querySelectorAll(".gradients text")) {
-    const a = area(numbers);
+  for (const small of graph.querySelectorAll(".gradients text, .scissors, .thing:not(.absent) text")) {
+    const a = area(small);
     for (const other of shown) {
       const b = area(other);
       const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
       const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-      if (other !== numbers && wide > 2 && high > 3)
-        covered.push(`${numbers.textContent}: ${other.parentNode.textContent}`);
+      const isOwn = other === small || other.parentNode === small.parentNode && small.matches(".thing *");
+      const isOnFace = small.matches(".scissors") && other.matches(".face");
+      if (!isOwn && !isOnFace && wide > 2 && high > 7) covered.push(`${small.textContent}: ${other.parentNode.textContent}`);
     }
   }
   return covered;
@@ -934,6 +936,29 @@ def test_gradients_on_their_way_cover_nothing_and_each_is_seen(show, page, width
         seen.append(place.locator(".gradients text").count())
     # MulBackward0 sends two; one waits while SinBackward0, which got the other, sends its own.
     assert seen == [1, 2, 2, 1, 0]
+
+
+def squared():
+    w = torch.arange(3.0, requires_grad=True)
+    (w * w).sum().backward()
+
+
+def in_pieces():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    for piece in torch.ones(6, 4).chunk(3):
+        loss = net(piece).square().mean() / 3
+        loss.backward()
+
+
+@pytest.mark.parametrize("function", [squared, in_pieces])
+def test_scissors_and_freed_tensors_cover_no_words(show, page, function):
+    page.set_viewport_size({"width": 1280, "height": 680})
+    place = opened_at(show(static_html([trace(function)])), function.__name__)
+    into, over = place.get_by_label("Step into"), place.get_by_label("Step over")
+    while place.evaluate("place => place.gradtrace.step < place.gradtrace.limit"):
+        assert place.locator(".stage svg").evaluate(COVERED) == []
+        (over if into.get_attribute("aria-disabled") == "true" else into).click()
 
 
 @pytest.mark.parametrize("height", [680, 900])

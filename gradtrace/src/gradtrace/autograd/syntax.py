@@ -68,6 +68,8 @@ def names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
 def written_in_place(node: ast.AST) -> ast.expr | None:
     """Return what a node writes into: ``x`` of ``x += …``, ``x[0] = …`` and ``x.mul_(…)``."""
     match node:
+        case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str()))]):
+            return None  # no tensor is indexed by a string, but dicts and os.environ are
         case ast.AugAssign(target=target) | ast.Assign(targets=[ast.Subscript() as target]):
             return without_index(target)
         case ast.Call(func=ast.Attribute(value=target, attr=name)):

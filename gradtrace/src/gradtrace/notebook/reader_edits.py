@@ -272,5 +272,5 @@ def _global_names(code: CodeType) -> list[str]:
 
 
 def expression(value: Any, label: str) -> str:
-    """Return a value as source code; a value that is not a constant by its label."""
+    """Return the source code of a constant, or the label of any other value."""
     return repr(value) if isinstance(value, bool | int | float | str | None) else label

@@ -4,7 +4,7 @@
 import { button, bytes, element, listed, plural, shape, shortened } from "./dom.js";
 import { narrowed } from "./narrow.js";
 import { MARGIN, NARROW, Panel, READABLE, whole } from "./panel.js";
-import { port, references } from "./references.js";
+import { clear, port, references } from "./references.js";
 import { HELD } from "./timeline.js";
 import { describe, describeGroup, describeTensor } from "./words.js";
 
@@ -270,6 +270,8 @@ export class Graph extends Panel {
       running: new Set(inside ? [inside.run(step).node] : []),
       ran: inside ? inside.ran(step) : new Set(),
     };
+    /** @type {{ x: number, y: number, width: number, height: number }[]} of small words */
+    this.labels = [];
     let drawn = 0;
     for (const [box, parts] of this.boxes) {
       const present = box.nodes.filter((node) => now.nodes.has(node));
@@ -289,11 +291,12 @@ export class Graph extends Panel {
         boxAt: (node) => this.boxOf.get(node),
         thingAt: (tensor) => this.thingOf.get(tensor) ?? this.boxOf.get(timeline.leafOf.get(tensor)),
         alone: (box) => !this.boxes.get(box).folded,
+        labels: this.labels,
+        boxes: this.view.boxes,
       }),
     );
-    const taken = [];
     this.gradients.replaceChildren();
-    for (const gradient of inside?.gradients(step).reverse() ?? []) this.drawGradient(gradient, taken);
+    for (const gradient of inside?.gradients(step).reverse() ?? []) this.drawGradient(gradient);
     this.tell(inside ? inside.sentences(step) : []);
     this.empty.hidden = drawn > 0;
     this.scroll.classList.toggle("idle", drawn === 0);
@@ -302,7 +305,7 @@ export class Graph extends Panel {
   }
 
   /** A gradient on its way: its numbers, no wider than a box, are below the box where it goes or above its source. */
-  drawGradient({ from, to, text, fresh }, taken) {
+  drawGradient({ from, to, text, fresh }) {
     const [a, b] = [this.boxOf.get(from), this.boxOf.get(to)];
     const edge = a !== b && this.edges.find((other) => other.a === a && other.b === b);
     if (!edge) return;
@@ -310,16 +313,15 @@ export class Graph extends Panel {
     if (fresh)
       this.gradients.prepend(shape("circle", { class: "traveller", r: 5, style: `offset-path: path("${d}")` }));
     this.gradients.prepend(shape("path", { class: fresh ? "way" : "way waits", d })); // no way covers a number
-    const free = [
+    const places = [
       [b, b.y + b.height + 1],
       [a, a.y - 22],
-    ]
-      .map(([{ x, width }, y]) => ({ x: x + width / 2, y, width }))
-      .find(({ x, y }) => taken.every((other) => Math.abs(other.x - x) > other.width || Math.abs(other.y - y) > PILL));
-    if (!free) return;
-    taken.push(free);
-    const words = shortened(`∇ ${text}`, Math.floor(free.width / LETTER));
-    this.gradients.append(...pill(fresh ? "gradient fresh" : "gradient", words, free.x, free.y, PILL));
+    ].map(([{ x, width }, y]) => {
+      const words = shortened(`∇ ${text}`, Math.floor(width / LETTER));
+      return { words, x: x + (width - pillWidth(words)) / 2, y, width: pillWidth(words), height: PILL };
+    });
+    const free = clear(places, this.labels);
+    if (free) this.gradients.append(...this.drawPill(fresh ? "gradient fresh" : "gradient", free));
   }
 
   /** Sentences in place of the legend, while the reader is inside of a line. */
@@ -454,20 +456,31 @@ export class Graph extends Panel {
   }
 
   /** Small words on the upper right edge of a box. */
-  showFlags(box, flags, words) {
+  showFlags(box, flags, kinds) {
     let right = box.x + box.width + 6;
     flags.replaceChildren(
-      ...words.flatMap(([kind, text]) => {
-        const half = (text.length * LETTER + 10) / 2;
-        right -= 2 * half + 3;
-        return pill(kind, text, right + half, box.y - 8, 16);
+      ...kinds.flatMap(([kind, words]) => {
+        right -= pillWidth(words) + 3;
+        return this.drawPill(kind, { words, x: right, y: box.y - 8, width: pillWidth(words), height: 16 });
       }),
     );
   }
 
+  /** Words on a ground of their colour. */
+  drawPill(kind, place) {
+    const { words, x, y, width, height } = place;
+    this.labels.push(place);
+    return [
+      shape("rect", { class: `flag ${kind}`, x, y, width, height, rx: height / 2 }),
+      " ",
+      shape("text", { class: `flag ${kind}`, x: x + width / 2, y: y + height / 2 + 4 }, words),
+    ];
+  }
+
   showThing(thing, { group, size, names, tie }, now, before, did) {
     const held = now.tensors.get(thing.tensor);
-    const ghost = !held && did.left.includes(thing.tensor);
+    const inItsPlace = ({ x, y, tensor }) => x === thing.x && y === thing.y && now.tensors.has(tensor);
+    const ghost = !held && did.left.includes(thing.tensor) && !this.view.tensors.some(inItsPlace);
     group.classList.toggle("absent", !held && !ghost);
     group.classList.toggle("gone", ghost);
     group.classList.toggle("new", did.arrived.includes(thing.tensor) && before.nodes.size > 0);
@@ -479,6 +492,11 @@ export class Graph extends Panel {
     const called = (held?.names ?? []).map(({ name }) => name);
     const letters = Math.max(0, thing.letters ?? Math.floor((thing.room - NAMES) / 7.2));
     names.textContent = ghost ? (thing.room > 34 ? "gone" : "") : shortened(listed(called, 3), letters);
+    const [width, right] = [names.textContent.length * 7.2, thing.x + thing.width];
+    const [x, y] = thing.below
+      ? [right - width, thing.y + thing.height + 5]
+      : [right + NAMES, thing.y + thing.height / 2 - 6];
+    this.labels.push({ x, y, width, height: 13 });
     tie.classList.toggle("absent", !called.length);
     group.setAttribute("aria-description", describeTensor(this.trace, thing.tensor, held, ghost));
   }
@@ -539,15 +557,7 @@ export class Graph extends Panel {
 /** With blanks, which are not drawn: in the name of a button its texts would run together. */
 const apart = (texts) => texts.flatMap((text) => [" ", text]);
 
-/** Words on a ground of their colour, around this centre. */
-function pill(kind, text, x, y, height) {
-  const width = text.length * LETTER + 10;
-  return [
-    shape("rect", { class: `flag ${kind}`, x: x - width / 2, y, width, height, rx: height / 2 }),
-    " ",
-    shape("text", { class: `flag ${kind}`, x, y: y + height / 2 + 4 }, text),
-  ];
-}
+const pillWidth = (words) => words.length * LETTER + 10;
 
 /** A way through points, its corners rounded. */
 function smooth(points) {

@@ -4,6 +4,7 @@
 import { shape } from "./dom.js";
 import { HELD } from "./timeline.js";
 
+const SCISSORS = 14; // their width and height
 const LINE = 16; // of a box: the title is row 0, each slot has a row below it
 
 /**
@@ -32,13 +33,36 @@ function way([x, y], thing) {
 
 const path = ([a, b, c, d]) => `M${a}C${b} ${c} ${d}`;
 
-const middle = (points) => [0, 1].map((i) => (points[0][i] + 3 * points[1][i] + 3 * points[2][i] + points[3][i]) / 8);
+/** The point of a curve at `t`, from 0 at its beginning to 1 at its end. */
+const along = ([a, b, c, d], t) =>
+  [0, 1].map((i) => (1 - t) ** 3 * a[i] + 3 * t * (1 - t) ** 2 * b[i] + 3 * t ** 2 * (1 - t) * c[i] + t ** 3 * d[i]);
 
 const reference = (kind, points) =>
   shape("path", { class: `reference ${kind}`, d: path(points), ...(kind === "cut" && { pathLength: 100 }) });
 
-/** The references of a view at a step, as SVG elements. `place` finds the box of a node, `thing` that of a tensor. */
-export function references(trace, now, before, { boxAt, thingAt, alone }) {
+/** The first of these places that overlaps none of the rectangles. */
+export const clear = (places, taken) =>
+  places.find(({ x, y, width, height }) =>
+    taken.every(
+      (other) =>
+        x >= other.x + other.width || other.x >= x + width || y >= other.y + other.height || other.y >= y + height,
+    ),
+  );
+
+/** Where scissors on a curve cover no label and no box, or at least no label: as near its middle as possible. */
+function scissorsOn(points, labels, boxes) {
+  const places = [0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8].map((t) => {
+    const [x, y] = along(points, t);
+    return { x: x - SCISSORS / 2, y: y - SCISSORS / 2, width: SCISSORS, height: SCISSORS };
+  });
+  return clear(places, [...labels, ...boxes]) ?? clear(places, labels) ?? places[0];
+}
+
+/**
+ * The references of a view at a step, as SVG elements. `boxAt` finds the box of a node, `thingAt` that of a
+ * tensor. Scissors are put where they cover no label, and become labels.
+ */
+export function references(trace, now, before, { boxAt, thingAt, alone, labels, boxes }) {
   const drawn = [];
   const ends = new Set();
   const tie = (kind, node, slot, tensor) => {
@@ -56,8 +80,9 @@ export function references(trace, now, before, { boxAt, thingAt, alone }) {
     made.dataset.tensor = tensor;
     drawn.push(made);
     if (kind === "cut") {
-      const [x, y] = middle(points);
-      drawn.push(shape("text", { class: "scissors", x, y: y + 5 }, "✂"));
+      const scissors = scissorsOn(points, labels, boxes);
+      labels.push(scissors);
+      drawn.push(shape("text", { class: "scissors", x: scissors.x + SCISSORS / 2, y: scissors.y + 12 }, "✂"));
     }
   };
   for (const [node, row] of now.nodes) {

@@ -114,7 +114,7 @@ def _reference(launcher: Launcher, original: ProgramRun, limits: RunLimits) -> P
 
 
 def is_senseless(candidate: Candidate, run: ProgramRun) -> bool:
-    """Whether a line of the edit itself calls what is no method, no function or no variable."""
+    """Whether an edited line fails by itself, as by calling a method that does not exist."""
     if not run.raised_at or not run.error_line.startswith(("Attribute", "Type", "Name")):
         return False
     path, number, _ = run.raised_at[0]

@@ -108,7 +108,7 @@ class Failure:
 
     @property
     def nearby(self) -> list[Statement]:
-        """The statement at which the failure began, and those that were running."""
+        """The statement where the failure began, and those that were running when it was raised."""
         return [*self.at("began_at"), *self.running]
 
     def calls(self, *names: str) -> Iterator[tuple[Source, ast.Call]]:

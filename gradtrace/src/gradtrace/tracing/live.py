@@ -353,7 +353,7 @@ class _Tensors:
         label: str,
         given: bool = True,
     ) -> int:
-        """Return the index of a live storage; ``given`` is True if its label is a variable."""
+        """Return the index of a storage, known or new; a ``given`` label is a variable's name."""
         index = self._indices.get(storage)
         if index is None:
             index = self._indices[storage] = len(self._known)

@@ -105,7 +105,7 @@ class Engine:
         call.path = {frame.f_code: frame.f_lasti for frame in reversed(frames)}
         call.recorded = torch.is_grad_enabled()
         call.inference = torch.is_inference_mode_enabled()
-        call.creates_graph, call.keeps_graph = create_graph, create_graph or keep_graph
+        call.creates_graph, call.keeps_graph = create_graph, keep_graph
         call.whole = not inputs
         try:
             if create_graph:
@@ -209,12 +209,11 @@ class _StepArguments(dict[str, Any]):
         self._ended()
 
 
-def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:
+def mark_freed(call: BackwardCall, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
     """Mark each node that ``call`` freed with that call, unless an earlier call freed it."""
     roots = [node for node in roots_of(outputs) if type(node) is not _torch.LEAF]
     call.roots = tuple(map(_torch.sequence_nr, itertools.chain(*map(_scaled, roots))))
-    tensors = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
-    call.output_nrs = frozenset(tensor.output_nr for tensor in tensors)
+    call.output_nrs = frozenset(tensor.output_nr for tensor in outputs)
     if inputs:
         for node in _that_ran(inputs, roots):
             node.metadata.setdefault(FREED_TAG, call)

@@ -366,7 +366,7 @@ class Sums:
         self._alive: dict[int, weakref.ref[Sum]] = {}
         self.died: list[Location | None] = []  # where sums were made that no backward ran through
 
-    def add(self, total: Sum, reports_death: bool = True) -> None:
+    def add(self, total: Sum, reports_death: bool) -> None:
         """Follow a sum until it dies or is used."""
         locations, alive = self.died, self._alive
         location, key = total.location, id(total)
@@ -419,9 +419,8 @@ class Timeline:
         self.suspects: dict[int, tuple[Cut, bool] | None] = {}
         self.fed: set[Location | None] = set()  # cuts whose results feed trained parameters
         self.last_write = -1  # the number at which memory was last changed, or given to others
-        self.graph_elsewhere = (
-            -1
-        )  # the number before the last backward that another thread recorded
+        # The number before the last backward call whose graph another thread recorded.
+        self.graph_elsewhere = -1
         self._edits: dict[int, deque[Modification]] = {}  # by storage
         self._exports: dict[int, deque[Export]] = {}  # by storage
 

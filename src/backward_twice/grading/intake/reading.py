@@ -39,7 +39,7 @@ class Reader(Limited):
         """Open a submission and rebuild its answers.
 
         Args:
-            opened: opens it; a function as :meth:`.Limited.call` takes it.
+            opened: a function that opens the submission; see :meth:`.Limited.call`.
 
         Raises:
             Rejected: it cannot be graded, or reading it takes too much time or memory.

@@ -84,7 +84,7 @@ class Owners:
 
     @cached_property
     def _of_persons(self) -> set[str]:
-        """Return the exercises that a platform collected from single persons."""
+        """The exercises that a platform collected from individuals, not from groups."""
         return {
             exercise
             for exercise, collected in self.collected.items()
