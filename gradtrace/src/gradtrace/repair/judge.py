@@ -123,6 +123,7 @@ class Judge:
             judgement.reasons = ["still raises the same error" if is_same else _other_error(run)]
             return judgement
         leaks, question = self._leaks(candidate, run)
+        findings = self._new_findings(run)
         objections = (
             self._replaced_parameters(run),
             self._not_finite(run),
@@ -134,7 +135,7 @@ class Judge:
             self._untrained(candidate, run),
             self._other_objective(candidate, run),
             self._unused_gradient(run),
-            self._finding(run),
+            *(f"runs, but a strict watch warns: {f['explanation']}" for f in findings[:1]),
             *leaks,
         )
         own_question = candidate.question or self._is_copy_meant(candidate, run)
@@ -428,11 +429,6 @@ class Judge:
                 return (
                     f"runs, but the gradient of {loss_name(call)} is cleared before a step uses it"
                 )
-        return None
-
-    def _finding(self, run: ProgramRun) -> str | None:
-        for finding in self._new_findings(run):
-            return f"runs, but a strict watch warns: {finding['explanation']}"
         return None
 
     def _new_findings(self, run: ProgramRun) -> list[dict[str, Any]]:
