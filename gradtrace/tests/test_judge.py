@@ -968,6 +968,80 @@ def test_a_loss_that_cannot_be_compared_is_unproven():
     assert judgement.reasons == ["runs, but changes the loss of backward call 1"]
 
 
+REFUSED = program(status="raised", diagnosis={"family": "leaf_inplace"})
+
+
+def test_the_gradient_is_compared_where_the_reference_lost_none():
+    """At the first call a weight that begins at zero hides that a gradient is missing."""
+    optimizers = [OptimizerInfo("opt", ("w", "unused"))]
+    original = program(status="raised", optimizers=optimizers)
+    events = backward(1, 2.0), step(0, 1), backward(2, 1.0), step(0, 2)
+    reference = program(*events, optimizers=optimizers)
+    judgement = judge(kinds.NO_GRAD, *events, original=original, reference=reference)
+    assert judgement.status == PROVEN, judgement.reasons
+    assert "the first loss is unchanged" in judgement.evidence
+    less = {"w": sample(1.0, 0.0)}
+    for number in (1, 2):
+        calls = [backward(i, 3.0 - i, **{"gradients": less} if i == number else {}) for i in (1, 2)]
+        events = calls[0], step(0, 1, **calls[0].gradients), calls[1], step(0, 2)
+        judgement = judge(kinds.NO_GRAD, *events, original=original, reference=reference)
+        reason = f"runs, but changes the gradient of backward call {number}"
+        assert judgement.reasons == [reason]
+
+
+@pytest.mark.parametrize(
+    ("loses", "repair", "status"),
+    [
+        (True, kinds.NO_GRAD, UNPROVEN),
+        (True, kinds.OUT_OF_PLACE, UNPROVEN),
+        (True, kinds.CLONE_WRITTEN, OPEN),
+        (None, kinds.NO_GRAD, PROVEN),  # either value of a leaf may be meant
+    ],
+)
+def test_a_repair_is_unproven_where_the_reference_lost_a_gradient(loses, repair, status):
+    reference = program(backward(1, 2.0, loses_gradient=loses), step(0, 1))
+    other_gradient = {"w": sample(9.0, 9.0)}
+    events = backward(1, 2.0, gradients=other_gradient), step(0, 1, **other_gradient)
+    judgement = judge(repair, *events, original=REFUSED, reference=reference)
+    assert judgement.status == status, judgement.reasons
+    if status == UNPROVEN:
+        assert "an operation that autograd refuses" in judgement.reasons[0]
+    asked = Candidate(repair, "an edit", {}, "is it not to be trained?")
+    judgement = Judge(REFUSED, reference).judge(asked, program(*events))
+    assert (judgement.status, judgement.question) == (OPEN, asked.question)
+
+
+@pytest.mark.parametrize("later_loss", [2.0, 5.0])
+def test_a_loss_after_a_removed_leak_is_not_compared(later_loss):
+    """The step before it had another gradient, and so the weights of another network differ."""
+    leak, alone = {"d": sample(1.0), "g": sample(0.5)}, {"d": sample(1.0)}
+    cleared = GradientsCleared(frozenset({1}))
+    own = {"g": sample(2.0)}
+
+    def events(gradients, loss):
+        first = backward(1, 3.0, "d_loss.backward()", gradients=gradients)
+        second = backward(2, loss, "g_loss.backward()", gradients=own)
+        g = gradients.get("g")
+        taken = own["g"] if g is None else own["g"].plus(g)
+        return (
+            cleared,
+            first,
+            step(1, 1, d=alone["d"]),
+            step(0, 1, g=taken),
+            second,
+            step(0, 2, **own),
+        )
+
+    reference = program(*events(leak, 2.0), optimizers=TWO_NETWORKS)
+    lost = failing(backward(2, 2.0, "g_loss.backward()", gradients=own))
+    original = program(*events(leak, 2.0)[:4], lost, status="raised", optimizers=TWO_NETWORKS)
+    judgement = judge(
+        kinds.OWN_INPUTS, *events(alone, later_loss), original=original, reference=reference
+    )
+    assert judgement.reasons == []
+    assert "the first loss is unchanged" in judgement.evidence
+
+
 def test_a_run_that_is_stopped_before_its_optimizer_steps_proves_nothing():
     events = backward(1, 3.0), backward(2, 2.0)
     judgement = judge(kinds.OUT_OF_PLACE, *events, status="enough")

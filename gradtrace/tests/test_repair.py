@@ -17,8 +17,8 @@ import pytest
 
 from gradtrace.repair import proof_text
 from gradtrace.repair.edits import Source
-from gradtrace.repair.proof import Proof, prove
-from gradtrace.repair.run.observations import RunLimits, trains_alike
+from gradtrace.repair.proof import Proof, _reference, prove
+from gradtrace.repair.run.observations import ProgramRun, RunLimits, trains_alike
 from gradtrace.repair.run.processes import Launcher
 
 START = "import torch\nfrom torch import nn\n\ntorch.manual_seed(0)\n"
@@ -352,6 +352,57 @@ for x in torch.randn(3, 6, 4):
     loss.backward()
     opt.step()
 """
+WRITTEN_IN_A_HELPER = f"""{START}
+encoder, net = nn.Linear(4, 3), nn.Linear(3, 1)
+table = nn.Parameter(torch.randn(5, 3))
+opt = torch.optim.SGD([table, *net.parameters(), *encoder.parameters()], 0.1)
+
+def memory_loss(table, x):
+    table[0] = encoder(x).mean(0)
+    return net(table[:3]).pow(2).mean()
+
+for x in torch.randn(4, 6, 4):
+    loss = memory_loss(table, x) + encoder(x).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+UPDATED_WITH_DECAY = f"""{START}
+w, x = torch.randn(3, requires_grad=True), torch.randn(20, 3)
+for epoch in range(5):
+    loss = (x @ w - x.sum(1)).pow(2).mean()
+    loss.backward()
+    w -= 0.1 * (w.grad + 0.01 * w)
+    w.grad = None
+"""
+COUPLING = f"""{START}
+mix, net = nn.Linear(4, 4), nn.Linear(2, 4)
+nn.init.zeros_(net.weight)
+nn.init.zeros_(net.bias)
+opt = torch.optim.SGD([*mix.parameters(), *net.parameters()], 0.1)
+for x in torch.randn(4, 8, 4):
+    a, b = mix(x).chunk(2, 1)
+    s, t = net(a).chunk(2, 1)
+    b.mul_(s.exp())
+    loss = (torch.cat([a, b + t], 1).pow(2).sum(1) / 2 - s.sum(1)).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+NUMPY_IN_CLOSURE = f"""{START}
+w, x, y = nn.Parameter(torch.randn(3)), torch.randn(20, 3), torch.randn(20)
+opt = torch.optim.LBFGS([w], lr=0.1, max_iter=4)
+
+def closure():
+    opt.zero_grad()
+    penalty = float((w.numpy() ** 2).sum())
+    loss = (x @ w - y).pow(2).mean() + 0.1 * penalty
+    loss.backward()
+    return loss
+
+for _ in range(3):
+    opt.step(closure)
+"""
 RANDOM = STATE.replace("torch.manual_seed(0)", "torch.seed()")
 
 
@@ -409,6 +460,8 @@ def reason(proof: Proof, title: str) -> str:
         (UPDATED_BY_HAND, "no_grad", "+        b -= 0.1 * b.grad"),
         (FROM_INFERENCE_MODE, "switch", "+@torch.no_grad()"),
         (TO_NUMPY, "number", "+    history.append(loss.detach().numpy())"),
+        (UPDATED_WITH_DECAY, "no_grad", "+        w -= 0.1 * (w.grad + 0.01 * w)"),
+        (COUPLING, "out_of_place", "+    b = b.mul(s.exp())"),
         (GRADIENT_CHANGED, "out_of_place", "+        grad = grad.mul(2).mul(x)"),
     ],
 )
@@ -531,6 +584,55 @@ def test_a_gradient_is_not_lost_where_the_program_failed_before_backward(proof):
     )
     question = "is context not to be trained through this change?"
     assert [judgement.question for judgement in result.accepted] == [question]
+
+
+@pytest.mark.parametrize(
+    ("program", "title"),
+    [(WRITTEN_IN_A_HELPER, "under torch.no_grad()"), (NUMPY_IN_CLOSURE, "w.detach()")],
+)
+def test_a_repair_that_drops_an_unknown_gradient_is_unproven(proof, program, title):
+    result = proof(program)
+    assert proof_text.outcome(result) != "proven", proof_text.text(result)
+    assert "the program's own gradient is unknown" in reason(result, title)
+
+
+@pytest.mark.parametrize(
+    ("statements", "loses", "gradient"),
+    [
+        ("a, b = (w * 1).chunk(2); b.mul_(v); loss = (a + b).sum()", False, 2.0),
+        ("a, b = (w * 1).unbind(); b.mul_(v); loss = a + b", False, 2.0),
+        ("y = w * 1\nfor row in y: row.mul_(v)\nloss = y.sum()", False, 3.0),
+        (
+            "with torch.inference_mode(): c = torch.ones(2)\nc.mul_(v); loss = (c * w).sum()",
+            False,
+            3.0,
+        ),
+        ("with torch.no_grad(): c = (w * 1)[1:]\nc.mul_(v); loss = c.sum() + w.sum()", False, 2.0),
+        ("y = w * 1\nwith torch.no_grad(): c = y[1:]\nc.mul_(v); loss = y.sum()", True, None),
+        ("w.mul_(0.5); loss = (w * v).sum()", None, 3.0 / 2),
+        ("w[0] = v; loss = w.sum()", True, None),
+        ("w.grad = w.detach(); w -= 0.5 * w; loss = (w * v).sum()", False, 3.0 / 2),
+        ("w.grad = w.detach(); w -= 0.5 * w * v; loss = (w * v).sum()", True, None),
+        ("scale = float(w.numpy()[1]); loss = (scale * v) + w.sum()", True, None),
+        ("c = torch.zeros(2); torch.mul(w, v, out=c); loss = c.sum() + v", True, None),
+        ("print(w.numpy()); loss = (w * v).sum()", False, 3.0),
+    ],
+)
+def test_a_reference_run_knows_whether_it_lost_a_gradient(
+    launcher, tmp_path, statements, loses, gradient
+):
+    """It lost one if the loss is NaN where NaN replaces the values that have no gradient."""
+    path = tmp_path / "program.py"
+    path.write_text(
+        "import torch\nw = torch.tensor([1.0, 2.0], requires_grad=True)\n"
+        f"v = torch.ones((), requires_grad=True)\n{statements}\nloss.backward()\n"
+    )
+    launcher.program = [str(path)]
+    (call,) = _reference(launcher, ProgramRun("raised"), RunLimits(1, seconds=60)).calls
+    assert call.loses_gradient is loses
+    if gradient is not None:
+        (of_v,) = [sample for sample in call.gradients.values() if len(sample.values) == 1]
+        assert of_v.values == (gradient,)
 
 
 def test_a_loss_is_compared_where_the_program_failed_before_backward(proof):

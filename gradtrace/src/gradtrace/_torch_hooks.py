@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
+import math
 import sys
 from collections.abc import Callable, Iterable
 from types import CodeType, ModuleType
@@ -18,7 +19,11 @@ import torch
 from torch.autograd import graph as _graph
 from torch.jit import _builtins
 from torch.overrides import TorchFunctionMode, handle_torch_function
+from torch.utils import swap_tensors
 from torch.utils._device import DeviceContext
+from torch.utils._pytree import tree_leaves
+
+from gradtrace._torch import LEAF, edges_of
 
 # Compiled code (torch.compile) is left alone.
 
@@ -165,10 +170,7 @@ class BackwardHook:
 
 
 def retain_graphs() -> None:
-    """Make every later backward pass retain its graph, and save copies of all tensors.
-
-    An operation that autograd refuses is computed without a graph: its value is still right.
-    """
+    """Make every later backward pass retain its graph, and save copies of all tensors."""
     autograd = vars(torch.autograd)
     run_engine = autograd["_engine_run_backward"]
 
@@ -179,27 +181,89 @@ def retain_graphs() -> None:
     torch.autograd.graph.saved_tensors_hooks(
         lambda saved: saved.detach().clone(), lambda saved: saved
     ).__enter__()
-    _WithoutRefusals().__enter__()
 
 
-class _WithoutRefusals(TorchFunctionMode):
-    """Computes an operation that raises an error once more, without gradients."""
+class AllowRefused(TorchFunctionMode):
+    """Runs the operations that autograd refuses, with their gradient where it is defined.
+
+    Each output of a function such as ``chunk`` becomes a view with a node of its own, which may be
+    changed in place; any other view that may not be changed is exchanged for the changed copy.
+    Inference mode only switches gradients off.  Any other operation that raises an error runs again
+    without gradients: its value is right.  ``loses_gradient`` says whether that lost a gradient;
+    None where a leaf without ``.grad`` changed, because either its old or its new value may be what
+    the program trains.
+
+    Args:
+        spread_nan: replace each value whose gradient is lost by NaN, and so what depends on it.
+    """
+
+    def __init__(self, spread_nan: bool):
+        super().__init__()
+        self.loses_gradient: bool | None = False
+        self._spread_nan = spread_nan
+        vars(torch._C)["_InferenceMode"] = lambda mode: torch.set_grad_enabled(not mode)
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         try:
-            return function(*args, **(kwargs or {}))
+            outputs = function(*args, **(kwargs or {}))
         except RuntimeError as error:
             if function.__name__ in ("backward", "grad"):  # they would accumulate twice
                 raise
-            with torch.no_grad():
-                try:
-                    return function(*args, **(kwargs or {}))
-                except Exception:
-                    raise error from None
+            try:
+                return self._without_gradients(function, args, kwargs or {})
+            except Exception:
+                raise error from None
+        return tuple(map(_own_view, outputs)) if type(outputs) is tuple else outputs
+
+    def _without_gradients(self, function: Any, args: Any, kwargs: Any) -> Any:
+        operands = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        changed, old, version = operands[0], operands[0].clone(), operands[0]._version
+        leaf = changed if changed._base is None else changed._base
+        with torch.no_grad():
+            result = function(*args, **kwargs)
+        is_write = changed._version != version
+        value = changed if is_write else result
+        if is_write and leaf.is_leaf and leaf.requires_grad:
+            is_update = leaf.grad is not None  # by hand: it may depend on the leaf itself
+            own = {id(leaf)} if is_update else set()
+            operands = [x for x in operands[1:] if not _leaves_of(x) <= own]
+            if not is_update:
+                self.loses_gradient = self.loses_gradient or None
+        elif is_write and changed is args[0]:
+            function(old, *args[1:], **kwargs)
+            swap_tensors(changed, old)
+            value = old.data  # whatever else shares this memory has no gradient of the change
+        if torch.is_grad_enabled() and any(operand.requires_grad for operand in operands):
+            self.loses_gradient = True
+            if self._spread_nan and isinstance(value, torch.Tensor):
+                value.detach().fill_(math.nan)
+            elif self._spread_nan:
+                return value * math.nan  # NumPy's array shares the tensor's memory
+        return result
 
 
+def _leaves_of(tensor: torch.Tensor) -> set[int]:
+    """Return the identities of the leaves from which a tensor was computed."""
+    nodes = {_graph.get_gradient_edge(tensor).node} if tensor.requires_grad else set()
+    pending = [*nodes]
+    while pending:
+        new = {node for node, _ in edges_of(pending.pop()) if node is not None} - nodes
+        nodes |= new
+        pending += new
+    return {id(node.variable) for node in nodes if isinstance(node, LEAF)}
+
+
+def _own_view(output: Any) -> Any:
+    """Return a view with a node of its own, for one that shares its node with other outputs."""
+    base, creation = getattr(output, "_base", None), torch._C._autograd._get_creation_meta
+    if base is None or creation(output) != _SHARED or base.dtype != output.dtype:
+        return output
+    return base.as_strided(output.size(), output.stride(), output.storage_offset())
+
+
+_SHARED = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
 _COMPILER = ("torch._dynamo", "torch._C._dynamo")
 
 

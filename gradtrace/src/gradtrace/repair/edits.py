@@ -238,16 +238,10 @@ class Source:
 
     def swap_heads(self, outer: ast.With, inner: Loop) -> list[Edit]:
         """Exchange the heads of two compound statements, the one the only member of the other."""
-        start, inner_start = self.span(outer)[0], self.span(inner)[0]
-        head, inner_head = (
-            self._bytes[start:inner_start],
-            self._bytes[inner_start : self.span(inner.body[0])[0]],
-        )
-        texts = inner_head.decode().rstrip(), head.decode().rstrip()
-        return [
-            Edit(start, start + len(head.rstrip()), texts[0]),
-            Edit(inner_start, inner_start + len(inner_head.rstrip()), texts[1]),
-        ]
+        starts = [self.span(node)[0] for node in (outer, inner, inner.body[0])]
+        heads = [self._bytes[a:b].rstrip() for a, b in itertools.pairwise(starts)]
+        swapped = zip(starts, heads, reversed(heads), strict=False)
+        return [Edit(start, start + len(old), new.decode()) for start, old, new in swapped]
 
     def indent_under(self, head: str, statements: Sequence[ast.stmt]) -> list[Edit]:
         """Put consecutive statements into a block with this head."""

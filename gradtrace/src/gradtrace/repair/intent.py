@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -42,7 +43,8 @@ def assign_losses(
         if action.kind == "step":
             stepped |= action.optimizers
             continue
-        following = _steps_before_the_next_backward(actions[position + 1 :])
+        later = itertools.takewhile(lambda a: a.kind != "backward", actions[position + 1 :])
+        following = frozenset().union(*(a.optimizers for a in later if a.kind == "step"))
         candidates = cleared or following or frozenset(optimizers)
         like = named_like(action.loss, {name: optimizers[name] for name in sorted(candidates)})
         if len(optimizers) == 1:
@@ -57,16 +59,6 @@ def assign_losses(
             targets[position] = cleared
         cleared, stepped = frozenset(), frozenset()
     return targets
-
-
-def _steps_before_the_next_backward(actions: Sequence[TrainingAction]) -> frozenset[str]:
-    stepped: frozenset[str] = frozenset()
-    for action in actions:
-        if action.kind == "backward":
-            break
-        if action.kind == "step":
-            stepped |= action.optimizers
-    return stepped
 
 
 def targets_of_calls(run: ProgramRun) -> dict[int, set[int]]:

@@ -7,7 +7,8 @@ A repair is *proven* when
   statements: those of a reference run, in which every graph is retained and every saved tensor is a
   copy.  Where weights have been updated since the forward pass, so that the loss is another one,
   its graph has no operations that the program's own does not have.  Of a program that failed before
-  its backward call, only the value is compared, and each parameter must get a gradient;
+  its backward call, the gradient may be unknown: then each parameter must get one, and a repair is
+  unproven if the reference run lost a gradient;
 - each backward call gives gradients to the parameters to which it gave them;
 - at each optimizer's step, the gradient is that of the losses meant for its parameters, each taken
   alone;
@@ -26,18 +27,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradtrace.explaining.causes import family_of
+from gradtrace.repair import kinds
 from gradtrace.repair.intent import loss_name, optimizer_name, targets_of_calls
-from gradtrace.repair.kinds import (
-    ADD_LOSSES,
-    ADD_ROUNDS,
-    BEGIN_SUM,
-    CLEAR,
-    CLONE_WRITTEN,
-    DETACH,
-    FORWARD_AGAIN,
-    RETAIN_GRAPH,
-    SWITCH_ON,
-)
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.run.observations import (
     SAME,
@@ -46,16 +37,17 @@ from gradtrace.repair.run.observations import (
     ObservedCall,
     ProgramLine,
     ProgramRun,
-    Sample,
     StepTaken,
     equal_gradients,
     equal_losses,
+    last_of_equal_weights,
     part_of,
     sum_of,
 )
 
-_ADDITIONS = (ADD_LOSSES, ADD_ROUNDS)
-_REPEATED_STATEMENTS = (FORWARD_AGAIN, BEGIN_SUM)
+_ADDITIONS = (kinds.ADD_LOSSES, kinds.ADD_ROUNDS)
+_REPEATED_STATEMENTS = (kinds.FORWARD_AGAIN, kinds.BEGIN_SUM)
+_REPEATED = 2  # calls beyond the failing one that are compared, where the program's go on
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
 
 
@@ -91,20 +83,25 @@ class Judge:
         self.family = (original.diagnosis or {}).get("family")
         self.cause = (original.diagnosis or {}).get("cause")
         self._is_silent = self.family == "silent"
+        self._fails_before_call = len(original.calls) < self.failing_call and not self._is_silent
         self._has_reference = reference is not None and self._is_reference(reference)
-        self._program_calls = (
-            reference.calls if reference is not None and self._has_reference else original.calls
-        )
+        self._program = reference if reference and self._has_reference else original
+        self._last_compared = self.failing_call
+        self._loses_gradient = False
+        if self._fails_before_call and self._has_reference:
+            call = self._program.calls[self.failing_call - 1]
+            self._last_compared += 0 if call.failed else _REPEATED
+            self._loses_gradient = bool(call.loses_gradient)
 
     def _is_reference(self, run: ProgramRun) -> bool:
         """Whether a run repeats the original one, and goes beyond the failing call.
 
-        Of a program that failed before that call, the loss is known, but not its gradient.
+        Of a program that failed before that call, the gradient of its loss may be unknown.
         """
         calls = run.calls[: self.failing_call]
         if len(calls) < self.failing_call:
             return False
-        if self.failing_call > len(self.original.calls):
+        if self._fails_before_call and (calls[-1].failed or calls[-1].loses_gradient is not False):
             calls.pop().failed = True
         return not any(call.failed for call in calls) and all(
             map(equal_losses, self.original.calls, calls)
@@ -126,6 +123,7 @@ class Judge:
             judgement.reasons = ["still raises the same error" if is_same else _other_error(run)]
             return judgement
         leaks, question = self._leaks(candidate, run)
+        findings = self._new_findings(run)
         objections = (
             self._replaced_parameters(run),
             self._not_finite(run),
@@ -137,28 +135,22 @@ class Judge:
             self._untrained(candidate, run),
             self._other_objective(candidate, run),
             self._unused_gradient(run),
-            self._finding(run),
+            *(f"runs, but a strict watch warns: {f['explanation']}" for f in findings[:1]),
             *leaks,
         )
-        judgement.reasons = [reason for reason in objections if reason]
-        if judgement.reasons:
-            return judgement
+        own_question = candidate.question or self._is_copy_meant(candidate, run)
         doubts = (
             self._unfinished(candidate, run),
-            self._unreferenced(candidate, run),
+            self._unreferenced(candidate, run, own_question),
             candidate.doubt,
         )
-        judgement.reasons = [reason for reason in doubts if reason]
-        if judgement.reasons:
-            judgement.status = UNPROVEN
-            return judgement
-        judgement.question = (
-            candidate.question
-            or question
-            or self._is_copy_meant(candidate, run)
-            or self._is_training_meant(candidate, run)
-        )
-        if candidate.repair == DETACH and self._first_changed_gradient(candidate, run) is not None:
+        for judgement.status, reasons in ((REJECTED, objections), (UNPROVEN, doubts)):
+            judgement.reasons = [reason for reason in reasons if reason]
+            if judgement.reasons:
+                return judgement
+        judgement.question = own_question or question or self._is_training_meant(candidate, run)
+        is_changed = self._first_changed_gradient(candidate, run) is not None
+        if candidate.repair == kinds.DETACH and is_changed:
             tensor = candidate.title.removeprefix("detach ")
             judgement.question = (
                 f"{'are' if ' and ' in tensor else 'is'} {tensor} not to be trained?"
@@ -175,7 +167,7 @@ class Judge:
         if self.trained is None:
             return
         holding = [judgement for judgement in judgements if judgement.status in (PROVEN, OPEN)]
-        if {judgement.candidate.repair for judgement in holding} == {CLEAR}:
+        if {judgement.candidate.repair for judgement in holding} == {kinds.CLEAR}:
             for judgement in holding:
                 judgement.status, judgement.question = PROVEN, None
         trained: set[str] = set()
@@ -276,11 +268,11 @@ class Judge:
         changed = self._first_changed_gradient(candidate, run)
         for expected, call in self._pairs(run):
             if not equal_losses(expected, call):
-                if expected.number == self.failing_call and self._may_change_loss(candidate):
+                if expected.number >= self.failing_call and self._may_change_loss(candidate):
                     return self._more_operations(candidate, expected, call)
                 return f"runs, but changes the loss of backward call {call.number}"
             if call.number == changed:  # the weights differ from here on
-                is_question = candidate.repair == DETACH and self.family == "freed"
+                is_question = candidate.repair == kinds.DETACH and self.family == "freed"
                 # A program that fails silently has wrong gradients, unless its graph only grows.
                 if is_question or (self._is_silent and self.cause != "graph_grows"):
                     return None
@@ -288,12 +280,18 @@ class Judge:
         return None
 
     def _pairs(self, run: ProgramRun) -> list[tuple[ObservedCall, ObservedCall]]:
-        """Return the calls of the program and of a candidate, up to the failing call."""
-        return list(zip(self._program_calls[: self.failing_call], run.calls, strict=False))
+        """Return the calls of the program and of a candidate that are to be equal.
+
+        Their weights are equal before them.  The last one is the failing call, or, where no
+        gradient is known before it, the second one after it: at the first, a weight that begins at
+        zero can hide that a gradient is missing.
+        """
+        last = min(self._last_compared, last_of_equal_weights(self._program, run))
+        return list(zip(self._program.calls[:last], run.calls, strict=False))
 
     def _may_change_loss(self, candidate: Candidate) -> bool:
         """Whether the loss of the failing call may have another value than in the program."""
-        if candidate.repair == FORWARD_AGAIN:  # the same, unless weights have been updated
+        if candidate.repair == kinds.FORWARD_AGAIN:  # the same, unless weights have been updated
             calls = self.original.calls[: self.failing_call]
             return any(call.stale_leaves for call in calls)
         return not candidate.repair.keeps
@@ -308,7 +306,7 @@ class Judge:
             keys = self._meant_keys(run, call, expected.gradients.keys() | call.gradients.keys())
             expectations = [expected.gradients]
             may_truncate = candidate.repair.cuts or not candidate.repair.keeps
-            if expected.truncated is not None and may_truncate and candidate.repair != DETACH:
+            if expected.truncated is not None and may_truncate and candidate.repair != kinds.DETACH:
                 expectations.append(expected.truncated)
             gradients = part_of(call.gradients, keys)
             if not any(equal_gradients(part_of(e, keys), gradients) for e in expectations):
@@ -333,13 +331,13 @@ class Judge:
 
     def _other_sum(self, run: ProgramRun) -> str | None:
         """Object to one loss that is not the sum of consecutive losses, in value and gradient."""
-        pairs = zip(self._program_calls, run.calls, strict=False)
+        pairs = zip(self._program.calls, run.calls, strict=False)
         first = next((a.number for a, b in pairs if not equal_losses(a, b)), 1) - 1
         if first >= len(run.calls):
             return None
         total = run.calls[first]
         value, gradients = 0.0, Gradients()
-        for count, call in enumerate(self._program_calls[first:], 1):
+        for count, call in enumerate(self._program.calls[first:], 1):
             value += call.value
             gradients = sum_of(gradients, call.gradients)
             if count > 1 and abs(value - total.value) <= SAME * max(1.0, abs(value)):
@@ -353,7 +351,7 @@ class Judge:
 
     def _retained_too_long(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Object to a retained graph that a step makes stale, or that every iteration uses."""
-        if candidate.repair != RETAIN_GRAPH or self.failing_call > len(self.original.calls):
+        if candidate.repair != kinds.RETAIN_GRAPH or self.failing_call > len(self.original.calls):
             return None
         site = self.original.calls[self.failing_call - 1].site
         same_site = (call for call in run.calls if call.site == site and call.accumulates)
@@ -374,23 +372,26 @@ class Judge:
 
     def _counted_twice(self, candidate: Candidate) -> str | None:
         """Object to adding a loss, or retaining its graph, if the next loss contains it."""
-        if candidate.repair in (*_ADDITIONS, RETAIN_GRAPH) and self.cause == "loss_accumulated":
+        uses_both = candidate.repair in (*_ADDITIONS, kinds.RETAIN_GRAPH)
+        if uses_both and self.cause == "loss_accumulated":
             return "runs, but the loss contains an earlier one: its gradient counts twice"
         return None
 
     def _untrained(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Object to parameters that get no gradient, though the program's call gave them one."""
-        if len(run.calls) < self.failing_call and candidate.repair not in _ADDITIONS:
+        ends_early = len(run.calls) < self.failing_call
+        if ends_early and candidate.repair not in _ADDITIONS:
             return None  # see _unfinished
         missing: set[str] = set()
-        for expected, call in self._pairs(run) if len(run.calls) >= self.failing_call else ():
+        calls = [] if ends_early else self._program.calls[: self.failing_call]
+        for expected, call in zip(calls, run.calls, strict=False):
             is_failing = expected.number == self.failing_call
             # A failed call has no gradients; of its repair, a gradient may be zero.
             keys = expected.leaves if is_failing else expected.gradients.keys()
             trained = call.leaves if is_failing else call.gradients.keys()
             missing |= self._meant_keys(run, call, keys) - trained
         # The loss that is meant for a parameter may come only after the failing call.
-        trained_before = {key for call in self._program_calls for key in call.gradients}
+        trained_before = {key for call in self._program.calls for key in call.gradients}
         trained_now = {key for call in run.calls for key in call.gradients}
         for step in run.steps:
             owned = set(run.optimizers[step.optimizer].keys)
@@ -430,11 +431,6 @@ class Judge:
                 )
         return None
 
-    def _finding(self, run: ProgramRun) -> str | None:
-        for finding in self._new_findings(run):
-            return f"runs, but a strict watch warns: {finding['explanation']}"
-        return None
-
     def _new_findings(self, run: ProgramRun) -> list[dict[str, Any]]:
         """Return the warnings of a strict watch, without those about the program as it is."""
         if self._is_silent:
@@ -472,7 +468,7 @@ class Judge:
                     upstream = calls[number].upstream
                     is_upstream = any((step.optimizer, y) in upstream for y in targets[number])
                     loss, optimizer = loss_name(calls[number]), optimizer_name(run, step.optimizer)
-                    if is_upstream and not _opposed(part, own_part):
+                    if is_upstream and not part.opposes(own_part):
                         question = f"should {loss} also train the parameters of {optimizer}?"
                         continue
                     share = 100 * part.norm / own_part.norm if own_part.norm > ZERO else 100.0
@@ -486,9 +482,8 @@ class Judge:
 
     def _is_copy_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Ask whether a write is meant for this iteration only, if cloning changes the loss."""
-        if candidate.repair != CLONE_WRITTEN:
-            return None
-        if all(equal_losses(expected, call) for expected, call in self._pairs(run)):
+        is_same = all(equal_losses(expected, call) for expected, call in self._pairs(run))
+        if candidate.repair != kinds.CLONE_WRITTEN or (is_same and not self._loses_gradient):
             return None
         return "is the written value for this iteration only?"
 
@@ -497,7 +492,7 @@ class Judge:
 
         The optimizer answers it if it has a part of the parameters only.
         """
-        if candidate.repair != SWITCH_ON or self.trained is None:
+        if candidate.repair != kinds.SWITCH_ON or self.trained is None:
             return None
         trained_before = {key for call in self.original.calls for key in call.gradients}
         new = sorted(self._parameters_with_gradients(run) & self.trained - trained_before)
@@ -527,17 +522,24 @@ class Judge:
             return "no optimizer has stepped after the failing call"
         return None
 
-    def _unreferenced(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Doubt a repair that removes gradients, if the program's own gradient is unknown.
+    def _unreferenced(
+        self, candidate: Candidate, run: ProgramRun, question: str | None
+    ) -> str | None:
+        """Doubt a repair that may remove gradients, if the program's own gradient is unknown.
 
-        It is unknown of a program that failed before it called backward(), and so may be its loss.
+        It may be unknown of a program that failed before it called backward(), and so may its loss.
         """
-        if len(self.original.calls) < self.failing_call <= len(run.calls) and not self._is_silent:
+        if self._fails_before_call and self.failing_call <= len(run.calls):
             if not self._has_reference:
                 return "runs, but the program's own loss could not be computed to compare with"
             missing = sorted((self.trained or set()) - self._parameters_with_gradients(run))
-            if missing:
+            if missing and self._last_compared == self.failing_call:
                 return f"runs, but {self._listed(missing, 'gets')} no gradient"
+            if self._loses_gradient and not question:
+                return (
+                    "runs, but the program's own gradient is unknown, because its loss depends on "
+                    "an operation that autograd refuses"
+                )
         is_unknown = self.family in ("freed", "modified") and not self._has_reference
         if candidate.repair.cuts and is_unknown and self.original.status == "raised":
             return "runs, but the gradient of the program's own statements could not be computed"
@@ -556,7 +558,7 @@ class Judge:
         is_sum = candidate.repair in _ADDITIONS
         compared = self.failing_call if candidate.repair.keeps else self.failing_call - 1
         compared = self._first_changed_gradient(candidate, run) or compared
-        compared = min(compared, len(self.original.calls))
+        compared = min(compared, len(self._pairs(run)))
         if compared > 0 and not is_sum:
             losses = "loss is" if compared == 1 else f"{compared} losses are"
             lines.append(f"the first {losses} unchanged")
@@ -578,12 +580,6 @@ class Judge:
         plural = {"is": "are", "gets": "get"}.get(verb, verb)
         listed = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
         return f"{listed} {verb if len(names) == 1 else plural}".rstrip()
-
-
-def _opposed(part: Sample, own_part: Sample) -> bool:
-    """Whether two gradients point in opposite directions, as those of adversaries do."""
-    product = sum(a * b for a, b in zip(part.values, own_part.values, strict=True))
-    return product < -0.5 * part.norm * own_part.norm
 
 
 _SHORT_ERRORS = {

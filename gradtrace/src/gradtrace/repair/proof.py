@@ -79,7 +79,7 @@ def prove(
     reference = None
     if original.status == "raised":
         reference_limits = RunLimits(failing_call, _REFERENCE_CALLS, seconds)
-        reference = launcher.run({}, reference_limits, is_reference=True)
+        reference = _reference(launcher, original, reference_limits)
     judge = Judge(original, reference)
     for number, candidate in enumerate(proof.listed, 1):
         report(f"candidate {number} of {len(proof.listed)}, {time.monotonic() - start:.0f} s")
@@ -97,6 +97,20 @@ def prove(
                 ]
     _classify(proof, judge)
     return proof
+
+
+def _reference(launcher: Launcher, original: ProgramRun, limits: RunLimits) -> ProgramRun:
+    """Run the program without its failure; a lost gradient counts only if a loss depends on it."""
+    failed_in_backward = original.calls and original.calls[-1].failed
+    reference = launcher.run({}, limits, "retained" if failed_in_backward else "allowed")
+    losing = [call for call in reference.calls if call.loses_gradient]
+    if losing:
+        run = launcher.run({}, limits, "nan")
+        samples = [s for call in run.calls for s in (*call.losses, *call.gradients.values())]
+        ends_alike = (run.status, len(run.calls)) == (reference.status, len(reference.calls))
+        for call in losing:
+            call.loses_gradient = not (ends_alike and all(s.is_finite for s in samples))
+    return reference
 
 
 def is_senseless(candidate: Candidate, run: ProgramRun) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from gradtrace.autograd.syntax import Loop, reads, writes
 from gradtrace.repair.edits import Edit, Source, method_called
@@ -147,12 +147,7 @@ class Failure:
         return Statement(source, nodes[-1], line)
 
 
-class EditRule(Protocol):
-    """Yields the edits of one kind that are possible where the program failed."""
-
-    __name__: str
-
-    def __call__(self, failure: Failure, /) -> Iterable[Candidate]: ...
+EditRule = Callable[[Failure], Iterable[Candidate]]
 
 
 def edit(

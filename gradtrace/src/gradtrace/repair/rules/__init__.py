@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
-import re
 from collections.abc import Callable
 
 from gradtrace.repair.kinds import COMPUTE_AGAIN, DETACH, RETAIN_GRAPH
@@ -33,7 +31,7 @@ def candidates(run: ProgramRun, report: Callable[[str], None]) -> list[Candidate
     for rule in RULES:
         try:
             for candidate in rule(failure):
-                if all(map(_is_sensible, candidate.edits.values())):
+                if all(map(_compiles, candidate.edits.values())):
                     by_text.setdefault(tuple(sorted(candidate.edits.items())), candidate)
         except Exception as error:
             report(f"no further candidates of {rule.__name__}: {type(error).__name__}: {error}")
@@ -62,26 +60,9 @@ def _changed_lines(failure: Failure, candidate: Candidate) -> int:
     return count
 
 
-def _is_sensible(text: str) -> bool:
-    """Whether it compiles, and calls no method of tensors on a number or a module."""
+def _compiles(text: str) -> bool:
     try:
-        tree = ast.parse(text)
-        compile(tree, "<candidate>", "exec")
+        compile(text, "<candidate>", "exec")
+        return True
     except (SyntaxError, ValueError):
         return False
-    modules = {
-        alias.asname or alias.name.partition(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    }
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(
-                func=ast.Attribute(value=tensor, attr="clone" | "detach" | "item"), args=[]
-            ):
-                path = ast.unparse(tensor)
-                is_number = re.fullmatch(r"-?[\d.e]+", path) is not None
-                if is_number or ("(" not in path and path.partition(".")[0] in modules):
-                    return False
-    return True

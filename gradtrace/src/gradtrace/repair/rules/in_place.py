@@ -43,11 +43,6 @@ def _is_update(source: Source, node: ast.stmt) -> bool:
     )
 
 
-def _in_place_calls(source: Source, node: ast.AST) -> list[ast.Call]:
-    """Return the calls of in-place methods, such as ``x.mul_(2)``, in a statement."""
-    return [call for call in source.all(ast.Call, node) if written_in_place(call) is not None]
-
-
 def _is_read_later(source: Source, node: ast.stmt) -> bool:
     """Whether the changed tensor is read under this name after the statement, or in its loop."""
     changed = changes_in_place(node)
@@ -78,7 +73,7 @@ def out_of_place(failure: Failure) -> Iterator[Candidate]:
                 value = ast.unparse(ast.BinOp(target, node.op, node.value))
                 title = f"{source.code(target)} = {value}, at line {line}"
                 edits = source.replace(node, f"{source.code(target)} = {value}")
-            case _ if calls := _in_place_calls(source, node):
+            case _ if calls := [*filter(written_in_place, source.all(ast.Call, node))]:
                 for call in calls:
                     assert isinstance(call.func, ast.Attribute)
                     end = source.span(call.func)[1]

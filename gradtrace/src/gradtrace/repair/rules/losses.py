@@ -18,18 +18,9 @@ from gradtrace.autograd.syntax import (
     statements_computing,
     writes,
 )
+from gradtrace.repair import kinds
 from gradtrace.repair.edits import Edit, Source, call_of, keyword
 from gradtrace.repair.intent import TrainingAction, assign_losses
-from gradtrace.repair.kinds import (
-    ADD_LOSSES,
-    ADD_ROUNDS,
-    BEGIN_SUM,
-    DETACH_SHARED,
-    FORWARD_AGAIN,
-    OWN_INPUTS,
-    RETAIN_GRAPH,
-    STEP_LATER,
-)
 from gradtrace.repair.rule import Candidate, EditRule, Failure, edit
 
 _RUNS = ("backward", "grad", "step", "zero_grad", "manual_backward")
@@ -68,7 +59,7 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
                 lines = [_code(source, node) for node in repeated]
                 title = f"again, before line {statement.line.line}: {'; '.join(lines)}"
                 edits = source.insert(statement.node, before=lines)
-                yield from edit(FORWARD_AGAIN, title, {source: edits})
+                yield from edit(kinds.FORWARD_AGAIN, title, {source: edits})
 
 
 def _separate(assign: ast.Assign) -> list[ast.Assign]:
@@ -101,7 +92,7 @@ def begin_sum_again(failure: Failure) -> Iterator[Candidate]:
             if starts and terms:
                 title = f"{starts[-1]}, before line {terms[0].lineno}"
                 edits = source.insert(terms[0], before=[starts[-1]])
-                yield from edit(BEGIN_SUM, title, {source: edits})
+                yield from edit(kinds.BEGIN_SUM, title, {source: edits})
 
 
 class _Action(NamedTuple):
@@ -150,7 +141,7 @@ def add_losses(failure: Failure) -> Iterator[Candidate]:
                 continue  # the name has been assigned another loss
             total = f"({first.receiver} + {second.receiver}).backward()"
             edits = [*source.remove(first.node), *source.replace(second.call, total)]
-            yield from edit(ADD_LOSSES, total, {source: edits})
+            yield from edit(kinds.ADD_LOSSES, total, {source: edits})
     for statement, loop in failure.loops:
         yield from _added_in_loop(
             statement.source, statement.node, loop, failure.variables(statement)
@@ -174,7 +165,7 @@ def _added_in_loop(
         *source.insert(loop, before=["total = 0.0"], after=["total.backward()"]),
     ]
     title = "add the losses of the loop, one backward() call after it"
-    yield from edit(ADD_ROUNDS, title, {source: edits})
+    yield from edit(kinds.ADD_ROUNDS, title, {source: edits})
 
 
 def order_steps(failure: Failure) -> Iterator[Candidate]:
@@ -188,7 +179,7 @@ def order_steps(failure: Failure) -> Iterator[Candidate]:
         moved = [*source.remove(*nodes), *source.insert(last.node, after=lines)]
         if early and len(calls) > 1:
             title = f"{'; '.join(lines)} behind {last.receiver}.backward()"
-            yield from edit(STEP_LATER, title, {source: moved})
+            yield from edit(kinds.STEP_LATER, title, {source: moved})
         limited: list[Edit] = []
         titles = []
         for action, optimizer in _optimizers_of_losses(source, actions):
@@ -201,9 +192,9 @@ def order_steps(failure: Failure) -> Iterator[Candidate]:
             continue
         title = "; ".join(titles)
         if early:
-            yield from edit(OWN_INPUTS, f"{title}, steps as they are", {source: limited})
+            yield from edit(kinds.OWN_INPUTS, f"{title}, steps as they are", {source: limited})
             limited = [*limited, *moved]
-        yield from edit(OWN_INPUTS, title, {source: limited})
+        yield from edit(kinds.OWN_INPUTS, title, {source: limited})
 
 
 def _optimizers_of_losses(source: Source, actions: list[_Action]) -> list[tuple[_Action, str]]:
@@ -256,7 +247,9 @@ def _detached_in(
         is_called = getattr(parent, "func", None) is name
         if name.id in variables and isinstance(parent, users) and not is_called:
             title = f"{name.id}.detach() at line {name.lineno}"
-            yield from edit(DETACH_SHARED, title, {source: source.call_method(name, "detach")})
+            yield from edit(
+                kinds.DETACH_SHARED, title, {source: source.call_method(name, "detach")}
+            )
 
 
 def retain_graph(failure: Failure) -> Iterator[Candidate]:
@@ -265,7 +258,7 @@ def retain_graph(failure: Failure) -> Iterator[Candidate]:
         if keyword(call, "create_graph") is None:
             title = f"retain_graph=True at line {call.lineno}"
             edits = source.set_keywords(call, retain_graph="True")
-            yield from edit(RETAIN_GRAPH, title, {source: edits})
+            yield from edit(kinds.RETAIN_GRAPH, title, {source: edits})
 
 
 RULES: tuple[EditRule, ...] = (

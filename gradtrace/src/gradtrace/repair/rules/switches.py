@@ -6,15 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from gradtrace.repair import kinds
 from gradtrace.repair.edits import Edit, Source, call_of, keyword, method_called
-from gradtrace.repair.kinds import (
-    CREATE_GRAPH,
-    KEEP_GRADIENT,
-    MOVE_DETACH,
-    NUMBER,
-    SWITCH,
-    USE_REENTRANT,
-)
 from gradtrace.repair.rule import Candidate, EditRule, Failure, edit
 
 _FLAGS = re.compile(r"checkpoint|cache")
@@ -40,7 +33,7 @@ def create_graph(failure: Failure) -> Iterator[Candidate]:
             if retains:  # create_graph=True includes it
                 edits = source.replace(retains[0], "create_graph=True")
             yield from edit(
-                CREATE_GRAPH, f"create_graph=True at line {call.lineno}", {source: edits}
+                kinds.CREATE_GRAPH, f"create_graph=True at line {call.lineno}", {source: edits}
             )
 
 
@@ -56,14 +49,14 @@ def options(failure: Failure) -> Iterator[Candidate]:
                     checkpoints.setdefault(source, []).extend(source.replace(value, "False"))
             elif name in ("DistributedDataParallel", "DDP"):
                 edits = source.set_keywords(call, find_unused_parameters="True")
-                yield from edit(SWITCH, "find_unused_parameters=True", {source: edits})
-    yield from edit(USE_REENTRANT, "checkpoint(…, use_reentrant=False)", checkpoints)
+                yield from edit(kinds.SWITCH, "find_unused_parameters=True", {source: edits})
+    yield from edit(kinds.USE_REENTRANT, "checkpoint(…, use_reentrant=False)", checkpoints)
     for statement in failure.running if failure.family == "unused_input" else ():
         source, gradient = statement.source, call_of(statement.source, statement.node, "grad")
         if gradient is not None:
             for option in ("allow_unused", "materialize_grads"):  # None, or zeros
                 edits = source.set_keywords(gradient, **{option: "True"})
-                yield from edit(SWITCH, f"{option}=True", {source: edits})
+                yield from edit(kinds.SWITCH, f"{option}=True", {source: edits})
 
 
 def flags(failure: Failure) -> Iterator[Candidate]:
@@ -79,7 +72,7 @@ def flags(failure: Failure) -> Iterator[Candidate]:
         for name, value in settings:
             if _FLAGS.search(name) and source.code(value) == "True":
                 title = f"{name}=False at line {value.lineno}"
-                yield from edit(SWITCH, title, {source: source.replace(value, "False")})
+                yield from edit(kinds.SWITCH, title, {source: source.replace(value, "False")})
 
 
 def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
@@ -100,21 +93,23 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
             of_cut = question or (f"is {receiver} to be trained?" if on_purpose else None)
             if "Can't call numpy()" in failure.run.error_line:
                 edits = source.call_method(call.func.value, "detach")
-                yield from edit(NUMBER, f"{receiver}.detach() at line {line}", {source: edits})
+                yield from edit(
+                    kinds.NUMBER, f"{receiver}.detach() at line {line}", {source: edits}
+                )
                 continue
             edits = source.drop_call(call)
-            yield from edit(KEEP_GRADIENT, title, {source: edits}, of_cut)
+            yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, of_cut)
             for operand in _operands(source, call.func.value):
                 title = f"detach {operand.id} only, in {source.code(call)}"
                 moved = [*source.call_method(operand, "detach"), *edits]
                 of_operand = f"is {operand.id} what is not to be trained?"
-                yield from edit(MOVE_DETACH, title, {source: moved}, of_operand)
+                yield from edit(kinds.MOVE_DETACH, title, {source: moved}, of_operand)
         for attribute in source.all(ast.Attribute, statement.node):
             if attribute.attr == "data":
                 code = source.code(attribute.value)
                 title = f"{code} in place of {code}.data"
                 edits = source.replace(attribute, code)
-                yield from edit(KEEP_GRADIENT, title, {source: edits}, question)
+                yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, question)
         yield from _stacked(source, statement.node)
 
 
@@ -145,11 +140,11 @@ def _stacked(source: Source, node: ast.stmt) -> Iterator[Candidate]:
         code = source.code(call.args[0])
         if isinstance(call.args[0], ast.Name):
             edits = source.replace(call, code)
-            yield from edit(KEEP_GRADIENT, f"{code}, not a copy", {source: edits})
+            yield from edit(kinds.KEEP_GRADIENT, f"{code}, not a copy", {source: edits})
         if isinstance(call.args[0], ast.ListComp | ast.List | ast.Tuple | ast.Name):
             stack = f"torch.stack([torch.as_tensor(value) for value in {code}])"
             title = f"torch.stack in place of {function}, which makes new numbers"
-            yield from edit(KEEP_GRADIENT, title, {source: source.replace(call, stack)})
+            yield from edit(kinds.KEEP_GRADIENT, title, {source: source.replace(call, stack)})
 
 
 def open_regions(failure: Failure) -> Iterator[Candidate]:
@@ -163,17 +158,19 @@ def open_regions(failure: Failure) -> Iterator[Candidate]:
             context = source.code(block.items[0].context_expr)
             if _REGIONS.search(context) and len(block.items) == 1:
                 title = f"without {context} at line {block.lineno}"
-                yield from edit(KEEP_GRADIENT, title, {source: source.unindent(block)}, question)
+                yield from edit(
+                    kinds.KEEP_GRADIENT, title, {source: source.unindent(block)}, question
+                )
         function = source.function_of(statement.node)
         for decorator in function.decorator_list if function is not None else ():
             if _REGIONS.search(source.code(decorator)):
                 title = f"without @{source.code(decorator)}"
                 edits = source.remove_line(decorator)
-                yield from edit(KEEP_GRADIENT, title, {source: edits}, question)
+                yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, question)
         if call_of(source, statement.node, "set_grad_enabled"):
             title = f"with torch.no_grad(): from line {statement.node.lineno} to its block's end"
             edits = _limited_switch(source, statement.node)
-            yield from edit(KEEP_GRADIENT, title, {source: edits})
+            yield from edit(kinds.KEEP_GRADIENT, title, {source: edits})
 
 
 def _limited_switch(source: Source, node: ast.stmt) -> list[Edit]:
@@ -192,7 +189,7 @@ def without_inference_mode(failure: Failure) -> Iterator[Candidate]:
             if mode.attr == "inference_mode":
                 code = f"{source.code(mode.value)}.no_grad"
                 modes.setdefault(source, []).extend(source.replace(mode, code))
-    yield from edit(SWITCH, "torch.no_grad() in place of torch.inference_mode()", modes)
+    yield from edit(kinds.SWITCH, "torch.no_grad() in place of torch.inference_mode()", modes)
 
 
 RULES: tuple[EditRule, ...] = (

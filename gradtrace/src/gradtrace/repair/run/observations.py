@@ -5,9 +5,11 @@ Reading it needs no torch, so the command that edits and judges starts at once.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -53,6 +55,11 @@ class Sample(NamedTuple):
         size = max(self.norm, other.norm)
         return self.minus(other).norm / size if size else 0.0
 
+    def opposes(self, other: Sample) -> bool:
+        """Whether the two point in opposite directions, as the gradients of adversaries do."""
+        product = sum(a * b for a, b in zip(self.values, other.values, strict=True))
+        return product < -0.5 * self.norm * other.norm
+
     @property
     def is_finite(self) -> bool:
         return all(map(math.isfinite, self.values))
@@ -84,6 +91,8 @@ class ObservedCall:
         truncated: what it would have added without the nodes that are older than the previous call
             from the same site; only a reference run computes it.
         failed: whether it raised.
+        loses_gradient: of a reference run, whether an operation before it lost a gradient; None if
+            it may have (:class:`~gradtrace._torch_hooks.AllowRefused`).
     """
 
     number: int
@@ -101,6 +110,7 @@ class ObservedCall:
     gradients: Gradients = field(default_factory=dict)
     truncated: Gradients | None = None
     failed: bool = False
+    loses_gradient: bool | None = False
 
     @property
     def value(self) -> float:
@@ -188,6 +198,13 @@ class ProgramRun:
         return [event for event in self.events if isinstance(event, StepTaken)]
 
     @property
+    def numbered_steps(self) -> list[tuple[int, StepTaken]]:
+        """The steps, each with the number of backward calls before it."""
+        numbers = itertools.accumulate(isinstance(event, ObservedCall) for event in self.events)
+        pairs = zip(numbers, self.events, strict=True)
+        return [(number, event) for number, event in pairs if isinstance(event, StepTaken)]
+
+    @property
     def failing_call(self) -> int:
         """The number of the backward call that raised; of an error elsewhere, of the next one."""
         if self.status != "raised":
@@ -203,13 +220,7 @@ class ProgramRun:
     def steps_after(self, number: int) -> list[StepTaken]:
         """Return the optimizer steps after this many backward calls, or after the last one."""
         number = min(number, len(self.calls))
-        calls, steps = 0, []
-        for event in self.events:
-            if isinstance(event, ObservedCall):
-                calls += 1
-            elif isinstance(event, StepTaken) and calls >= number:
-                steps.append(event)
-        return steps
+        return [step for calls, step in self.numbered_steps if calls >= number]
 
     def last_steps_after(self, number: int) -> list[StepTaken]:
         """Return :meth:`steps_after`, and the last step of each optimizer that has none there."""
@@ -263,26 +274,29 @@ def trains_alike(first: ProgramRun, second: ProgramRun, trained: set[str] | None
     Where no optimizer stepped, the gradients at the end are compared, of ``trained`` or of all.
     """
     if not first.steps and not second.steps:
-        gradients = [
-            {key: g for key, g in run.gradients.items() if trained is None or key in trained}
-            for run in (first, second)
-        ]
-        return equal_gradients(*gradients)
-    if not first.steps or not second.steps:
-        return False
-    return all(
-        a.optimizer == b.optimizer and equal_gradients(a.gradients, b.gradients)
-        for a, b in zip(_in_rounds(first), _in_rounds(second), strict=False)
-    )
+        keys = first.gradients.keys() | second.gradients.keys() if trained is None else trained
+        return equal_gradients(part_of(first.gradients, keys), part_of(second.gradients, keys))
+    optimizers = ({step.optimizer for step in run.steps} for run in (first, second))
+    return len(set(map(frozenset, optimizers))) == 1 and not [*_different_steps(first, second)]
 
 
-def _in_rounds(run: ProgramRun) -> list[StepTaken]:
-    """Return each optimizer's steps round by round: their order in a round makes no difference."""
-    steps: dict[int, list[StepTaken]] = {}
-    for step in run.steps:
-        steps.setdefault(step.optimizer, []).append(step)
-    rounds = zip(*(steps[optimizer] for optimizer in sorted(steps)), strict=False)
-    return [step for steps_of_round in rounds for step in steps_of_round]
+def _different_steps(first: ProgramRun, second: ProgramRun) -> Iterator[int]:
+    """Yield the number of backward calls before each step of ``second`` with other gradients.
+
+    Each optimizer's steps are compared by themselves: their order makes no difference.
+    """
+    for i in range(len(second.optimizers)):
+        steps = ([s for s in run.numbered_steps if s[1].optimizer == i] for run in (first, second))
+        for (_, expected), (number, step) in zip(*steps, strict=False):
+            # A long run clears the gradients of all but its first and last steps.
+            is_kept = all(len(s.gradients) == len(s.calls) for s in (expected, step))
+            if is_kept and not equal_gradients(expected.gradients, step.gradients):
+                yield number
+
+
+def last_of_equal_weights(first: ProgramRun, second: ProgramRun) -> int:
+    """Return the last backward call of ``second`` before its steps change the weights otherwise."""
+    return min(_different_steps(first, second), default=len(second.calls))
 
 
 def equal_losses(first: ObservedCall, second: ObservedCall) -> bool:
@@ -293,14 +307,10 @@ def equal_losses(first: ObservedCall, second: ObservedCall) -> bool:
 
 def is_repeated(first: ProgramRun, second: ProgramRun) -> bool:
     """Whether two runs of the same program did the same."""
-    return (
-        (first.status, _without_addresses(first.error), len(first.calls))
-        == (second.status, _without_addresses(second.error), len(second.calls))
-        and all(map(equal_losses, first.calls, second.calls))
-        and trains_alike(first, second)
-    )
-
-
-def _without_addresses(error: str | None) -> str:
-    """Remove the addresses of objects from an error's text: they differ from run to run."""
-    return re.sub(r"0x[0-9a-f]+", "0x", error or "")
+    ends = [
+        # The addresses of objects, which errors show, differ from run to run.
+        (run.status, re.sub(r"0x[0-9a-f]+", "0x", run.error or ""), len(run.calls))
+        for run in (first, second)
+    ]
+    is_same_loss = all(map(equal_losses, first.calls, second.calls))
+    return ends[0] == ends[1] and is_same_loss and trains_alike(first, second)

@@ -80,9 +80,7 @@ class Launcher:
         self._end(at_once=error is not None)
         self._folder.cleanup()
 
-    def run(
-        self, edits: Mapping[str, str], limits: RunLimits, is_reference: bool = False
-    ) -> ProgramRun:
+    def run(self, edits: Mapping[str, str], limits: RunLimits, reference: str = "") -> ProgramRun:
         """Run the program with these texts in place of its files'; return its record.
 
         A run that had to be ended from outside has the status ``"time"``; one that ended its own
@@ -91,8 +89,10 @@ class Launcher:
         Args:
             edits: the new text of each changed file, by absolute path.
             limits: when the run is stopped.
-            is_reference: retain every graph and copy every saved tensor, so that each backward call
-                computes the derivative of its loss as the program's statements define it.
+            reference: if it is not empty, retain every graph and copy every saved tensor, so that
+                each backward call computes the derivative of its loss as the program's statements
+                define it.  With ``"allowed"`` the operations that autograd refuses run too; with
+                ``"nan"`` they give NaN where they lose a gradient.
 
         Raises:
             LauncherEnded: no process can run it, for example because torch cannot be imported.
@@ -103,7 +103,7 @@ class Launcher:
             "program": self.program,
             "edits": dict(edits),
             "limits": limits,
-            "reference": is_reference,
+            "reference": reference,
             "result": str(result),
             "fork": _FORKS,
         }
@@ -185,7 +185,7 @@ def _wait(process: int, seconds: float) -> bool:
 def _run(job: dict[str, Any]) -> NoReturn:
     """Run the program in this process, write its record, and end the process."""
     # Not at the top, as these import torch, which the process of the command does not need.
-    from gradtrace._torch_hooks import retain_graphs
+    from gradtrace._torch_hooks import AllowRefused, retain_graphs
     from gradtrace.explaining.watcher import watch
     from gradtrace.repair.run.recorder import Recorder, graph_variables
     from gradtrace.watching.engine import engine
@@ -220,10 +220,13 @@ def _run(job: dict[str, Any]) -> NoReturn:
         os._exit(0)
 
     timeline, limits = watching._record.timeline, RunLimits(*job["limits"])
-    recorder = Recorder(timeline, limits, finish, job["reference"])
+    refused = AllowRefused(job["reference"] == "nan") if job["reference"] else None
+    recorder = Recorder(timeline, limits, finish, refused)  # type: ignore[abstract]
     engine.attach(recorder)
-    if job["reference"]:
+    if refused is not None:
         retain_graphs()
+        if job["reference"] != "retained":
+            refused.__enter__()
     try:
         run_program(job["program"], job["edits"])
     except SystemExit:

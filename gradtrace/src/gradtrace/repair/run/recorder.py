@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from gradtrace import _torch
+from gradtrace._torch_hooks import AllowRefused
 from gradtrace.autograd.frames import contents, namespace, reach, user_frames
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import (
@@ -48,6 +49,7 @@ from gradtrace.repair.run.observations import (
     StepTaken,
 )
 from gradtrace.snapshots.graph import snapshot
+from gradtrace.watching.engine import Listener
 from gradtrace.watching.record import BackwardCall, Timeline, freed_by, parameters_of
 
 _SAMPLE_SIZE = 128  # numbers that stand for a tensor
@@ -55,12 +57,12 @@ _RECENT = 100  # the first and the last calls and steps keep their gradients
 _PATIENCE = 8  # times the calls beyond the failing one, until all optimizers have stepped
 
 
-class Recorder:
+class Recorder(Listener):
     """A listener of the engine; ``stop`` is called with the run's status once enough has run.
 
     Args:
         timeline: of the strict watch beside it.
-        is_reference: at the failing call, also compute the truncated gradient.
+        refused: given in a reference run, which also computes the truncated gradient.
     """
 
     strict = False
@@ -71,13 +73,13 @@ class Recorder:
         timeline: Timeline,
         limits: RunLimits,
         stop: Callable[[str], None],
-        is_reference: bool = False,
+        refused: AllowRefused | None = None,
     ):
         self.run = ProgramRun()
         self._timeline = timeline
         self._limits = limits
         self._stop = stop
-        self._is_reference = is_reference
+        self._refused = refused
         self._start = time.monotonic()
         # By weak reference: an optimizer that the program has replaced trains nothing any more.
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
@@ -147,7 +149,9 @@ class Recorder:
                 function != "grad",
                 bool(requested) and requested.isdisjoint(live),
             )
-        if self._is_reference and number == self._limits.failing_call:
+        if self._refused is not None:
+            self._running.loses_gradient = self._refused.loses_gradient
+        if self._refused is not None and number == self._limits.failing_call:
             self._running.truncated = self._truncated(outputs, operations, site)
         self._last_at[site] = call.sequence_nr
         self.run.events.append(self._running)
@@ -190,14 +194,6 @@ class Recorder:
 
     def stepping(self, has_closure: bool) -> None:
         self._closure = has_closure
-
-    def in_closure(self, optimizer: torch.optim.Optimizer, inside: bool) -> None: ...
-    def step_ended(self) -> None: ...
-
-    def failed(
-        self, call: BackwardCall, outputs: Any, inputs: Any, error: BaseException
-    ) -> None: ...
-    def compiled(self, inside: bool) -> None: ...
 
     def broke(self, error: Exception) -> None:
         raise error  # an incomplete record proves nothing
