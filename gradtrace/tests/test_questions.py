@@ -222,7 +222,7 @@ BAD = {
     "nothing is freed after it": (WhatIsFreedNext(after=FIRST), "no node that exists .* freed"),
     "no tensor goes": (
         WhichTensorGoesNext(after="return unused", setting={"retain_graph": True}),
-        "no tensor that exists after line .* is deleted later",
+        "no tensor that exists after line .* loses its last reference later",
     ),
     "no such control": (DoesItRaise(setting={"fix": 1}), "no control 'fix'; its controls: retain"),
     "no such option": (

@@ -112,6 +112,29 @@ def test_what_tells_the_answer_of_a_quiz_is_folded_too(visit, server):
     assert page.complaints == []
 
 
+FOCUSED = """() => {
+  let part = document.activeElement;
+  while (part.shadowRoot?.activeElement) part = part.shadowRoot.activeElement;
+  const bar = part.getRootNode().querySelector(".bar")?.getBoundingClientRect();
+  const { top, bottom } = part.getBoundingClientRect();
+  const isCovered = bar && !part.closest(".bar") && bottom > bar.top + 1 && top < bar.bottom;
+  return [part.textContent.trim(), Boolean(bar), Boolean(isCovered)];
+}"""
+
+
+def test_the_bar_of_a_player_covers_nothing_that_has_the_focus(visit, server, page):
+    page.set_viewport_size({"width": 1280, "height": 680})
+    visit(server + "notebooks/00_life_of_a_graph.html", server)
+    page.locator("main a.term").first.focus()
+    reached = 0
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        text, in_player, is_covered = page.evaluate(FOCUSED)
+        assert not is_covered, text
+        reached += in_player
+    assert reached > 20
+
+
 def test_a_link_in_the_prose_moves_the_player(visit, base):
     page = visit(base + CHAPTER, base)
     link = page.locator('a[href="#play:two_networks:after=15"]')

@@ -908,15 +908,18 @@ COVERED = """graph => {
   const shown = [...graph.querySelectorAll("text, .face")].filter(seen);
   const area = (part) => part.getBoundingClientRect();
   const covered = [];
-  for (const small of graph.querySelectorAll(".gradients text, .scissors, .thing:not(.absent) text")) {
+  const smallTexts = ".gradients text, .scissors, .thing:not(.absent) text";
+  for (const small of graph.querySelectorAll(smallTexts)) {
     const a = area(small);
     for (const other of shown) {
       const b = area(other);
       const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
       const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-      const isOwn = other === small || other.parentNode === small.parentNode && small.matches(".thing *");
+      const isSibling = other.parentNode === small.parentNode && small.matches(".thing *");
+      const isOwn = other === small || isSibling;
       const isOnFace = small.matches(".scissors") && other.matches(".face");
-      if (!isOwn && !isOnFace && wide > 2 && high > 7) covered.push(`${small.textContent}: ${other.parentNode.textContent}`);
+      if (!isOwn && !isOnFace && wide > 2 && high > 7)
+        covered.push(`${small.textContent}: ${other.parentNode.textContent}`);
     }
   }
   return covered;
@@ -936,6 +939,26 @@ def test_gradients_on_their_way_cover_nothing_and_each_is_seen(show, page, width
         seen.append(place.locator(".gradients text").count())
     # MulBackward0 sends two; one waits while SinBackward0, which got the other, sends its own.
     assert seen == [1, 2, 2, 1, 0]
+
+
+def test_a_step_back_to_before_a_node_keeps_the_keyboard_in_the_graph(show, page):
+    place = opened_at(show(static_html([trace(diamond)])), "diamond")
+    for _ in range(3):
+        place.get_by_label("Step over").click()
+    place.locator(".box", has_text="SumBackward0").focus()
+    page.keyboard.press("ArrowLeft")
+    assert position(place).startswith("step 3")
+    assert page.evaluate("document.activeElement.shadowRoot?.activeElement?.matches('.box')")
+
+
+def test_fit_shows_the_whole_drawing(show, page):
+    page.set_viewport_size({"width": 1280, "height": 680})
+    place = opened_at(show(static_html([trace(long)])), "long")
+    place.evaluate("place => place.gradtrace.go(6)")
+    place.get_by_label("Fit the drawing").click()
+    scroll = place.locator(".graph .scroll")
+    assert scroll.evaluate("box => box.scrollHeight <= box.clientHeight + 1")
+    assert scroll.evaluate("box => box.scrollWidth <= box.clientWidth + 1")
 
 
 def squared():

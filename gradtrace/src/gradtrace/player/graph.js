@@ -44,7 +44,7 @@ export class Graph extends Panel {
       { class: "tools" },
       button("−", "Zoom out", () => this.zoom(1 / 1.25)),
       button("+", "Zoom in", () => this.zoom(1.25)),
-      button("Fit", "Fit the drawing", () => this.fit()),
+      button("Fit", "Fit the drawing", () => this.fitWhole()),
     );
     this.empty = element("div", { class: "empty" }, "Nothing of this part of the graph exists at this step.");
     this.scroll = element("div", { class: "scroll", tabindex: "-1" });
@@ -344,6 +344,7 @@ export class Graph extends Panel {
   ) {
     for (const group of this.svg.querySelectorAll("[tabindex='0']")) group.setAttribute("tabindex", "-1");
     wanted?.setAttribute("tabindex", "0");
+    if (this.box.getRootNode().activeElement?.closest("svg .absent")) wanted?.focus();
   }
 
   showBox(box, parts, present, now, changed) {

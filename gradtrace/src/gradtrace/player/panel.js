@@ -32,6 +32,16 @@ export class Panel {
     this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), least));
   }
 
+  /**
+   * All of the drawing, however small its text.
+   * @this {import("./graph.js").Graph}
+   */
+  fitWhole() {
+    this.zoomed = true;
+    const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
+    this.setScale(Math.min((this.scroll.clientWidth - 2) / wide, (this.scroll.clientHeight - 2) / high, LARGEST));
+  }
+
   /** @this {import("./graph.js").Graph} */
   zoom(factor) {
     this.zoomed = true;

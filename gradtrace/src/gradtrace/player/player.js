@@ -349,6 +349,8 @@ export class Player extends Stepping {
     }
     const chosen = Object.fromEntries(controls.map(({ name }, i) => [name, this.setting[i]]));
     this.edits.show(this.setting[k], this.trace.source, chosen);
+    const isAboutEdits = this.data.question?.kind === "choices";
+    this.question?.box.classList.toggle("edited", this.setting[k] !== 0 && !isAboutEdits);
   }
 
   /** Act on a click at a place to edit; false while a question is open. */
@@ -374,7 +376,7 @@ export class Player extends Stepping {
     const leapt = trace.unrecorded > 0 && this.step === timeline.last; // what changed, other lines did
     this.source.show(now, at && !leapt ? deeds(did) : []);
     this.graph.show(at, shown, place ? this.inside : null);
-    this.memory.show(this.step, this.limit);
+    this.memory.show(place ? this.step + 1 : this.step, this.limit);
     if (place) this.memory.inside(this.inside.line, now.held);
     this.variables.show(shown.at(at).variables, line.values, did);
     this.outcome.classList.toggle("waiting", this.step < timeline.last || this.locked);

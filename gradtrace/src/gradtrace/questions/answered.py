@@ -169,7 +169,7 @@ class WhatIsFreedNext(Asked):
 
 @dataclass(frozen=True, kw_only=True)
 class WhichTensorGoesNext(Asked):
-    """Ask which tensor is deleted next, after the line ``after``: its last reference is dropped.
+    """Ask which tensor's last reference is dropped next, after the line ``after``.
 
     Nodes refer to what they saved, variables to what they name.  Parameters and other leaves cannot
     be chosen.  ``believes`` has names of variables or indices in ``Trace.tensors``.  Where one line
@@ -213,7 +213,7 @@ class WhichTensorGoesNext(Asked):
         if not deleted:
             raise ValueError(
                 f"{self._name} of {program.name}: no tensor that exists after line "
-                f"{trace.steps[at].ran} is deleted later"
+                f"{trace.steps[at].ran} loses its last reference later"
             )
         first = min(deleted.values())
         last = holders_by_tensor(trace, -1)
@@ -226,7 +226,7 @@ class WhichTensorGoesNext(Asked):
         right = tuple(tensor for tensor in labels if deleted.get(tensor) == first)
         named = " and ".join(labels[tensor] for tensor in right)
         return TraceAnswer(
-            prompt="Which tensor is deleted next?",
+            prompt="Which tensor's memory is released next?",
             choices=dict(labels),
             right=right,
             facts=facts,

@@ -51,7 +51,8 @@ from gradtrace.tracing.values import gradient_text
 MAX_NODES = 64  # that are recorded of one call of backward; the one that fails is in any case
 _MAX_STEPS = 1_000  # inside of all lines together
 _MAX_UNNAMED = 256  # nodes that no variable leads to and are read nevertheless
-_NO_HOOKS = ("gradtrace.", "torch._", "weakref")  # modules whose functions the engine calls
+# Modules whose functions the engine calls.
+_NO_HOOKS = ("gradtrace.", "torch._", "torch.utils.weak", "weakref")
 
 
 @dataclass
