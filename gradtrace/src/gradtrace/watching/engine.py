@@ -286,8 +286,9 @@ def _mark_all(call: BackwardCall, roots: list[Any]) -> None:
 
 def _that_ran(inputs: Sequence[Any], roots: list[Any]) -> list[Any]:
     """Return the nodes that a backward pass to these inputs executes: those with a path to one."""
-    live, links = walk(roots)
-    targets = set(roots_of(inputs))
+    with undisturbed():  # the node of a leaf is read from a view, which a tracer would record
+        live, links = walk(roots)
+        targets = set(roots_of(inputs))
     executed = leading_to([i for i, node in enumerate(live) if node in targets], users_of(links))
     return [live[i] for i in sorted(executed)]
 
