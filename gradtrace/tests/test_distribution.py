@@ -162,30 +162,3 @@ gradtrace.trace(step).to_json()
 print(others() - before)
 """)
     assert done.stdout.splitlines() == ["{'gradtrace'}", "set()"], done.stderr
-
-
-def test_a_stored_trace_plays_without_torch(run, only_torch, tmp_path):
-    """The page is the same, byte for byte; marimo gets it in a frame."""
-    record = f"""{FREED_TWICE}
-import gradtrace
-trace = gradtrace.trace(step)
-open("trace.json", "w").write(trace.to_json())
-trace.to_html("with.html")
-"""
-    assert run(record, **only_torch).returncode == 0
-    (tmp_path / "missing" / "torch.py").write_text(
-        'raise ModuleNotFoundError("torch", name="torch")'
-    )
-    play = """
-import html
-from gradtrace import Trace
-trace = Trace.from_json(open("trace.json").read())
-trace.to_html("without.html")
-kind, frame = trace._mime_()
-page = html.unescape(frame.partition('srcdoc="')[2].rpartition('"')[0])
-same = page == open("without.html", encoding="utf-8").read()
-print(kind, same, "second time" in trace._repr_html_())
-"""
-    done = run(play, **only_torch)
-    assert done.stdout == "text/html True True\n", done.stderr
-    assert (tmp_path / "without.html").read_text() == (tmp_path / "with.html").read_text()

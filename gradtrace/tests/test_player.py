@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import gzip
+import html
 import html.parser
 import json
 import re
@@ -13,13 +14,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from packed_records import unpacked
 
 import gradtrace.player.page
 from gradtrace import Player, Trace, trace
 from gradtrace.player.outcome import outcome
 from gradtrace.player.page import module, payload, static_html
 from gradtrace.tracing import steps
-from gradtrace.tracing.packing import unpacked
 
 PLAYER = Path(gradtrace.player.page.__file__).parent
 EVIL = "</script><script>alert(1)</script><!--"
@@ -121,6 +122,14 @@ def test_payload_is_json_and_holds_the_whole_trace():
 
 def tuple_of(*values):
     return values
+
+
+def test_marimo_gets_the_page_in_a_frame(tmp_path):
+    seen = trace(twice)
+    seen.to_html(tmp_path / "step.html")
+    kind, frame = seen._mime_()
+    page = html.unescape(frame.partition('srcdoc="')[2].rpartition('"')[0])
+    assert (kind, page) == ("text/html", (tmp_path / "step.html").read_text(encoding="utf-8"))
 
 
 def test_the_modules_are_joined_into_one_that_a_browser_takes(tmp_path):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:  # a stored trace is read where torch is not installed
-    import torch
+import torch
 
-    from gradtrace._torch import Output
+from gradtrace._torch import Output
 
 ALIVE = "alive"
 MODIFIED = "modified"

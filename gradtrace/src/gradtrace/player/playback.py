@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradtrace.player.page import framed, standalone, static_html, write
 from gradtrace.tracing.steps import MAX_STEPS, TraceData
+from gradtrace.tracing.tracer import record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,9 +57,6 @@ def trace(
     >>> [seen.nodes[node].name for node in seen.freed]
     ['ExpBackward0']
     """
-    # Not at the top: a stored trace is played where torch is not installed.
-    from gradtrace.tracing.tracer import record
-
     return Trace.of(record(fn, args, kwargs, max_steps, peaks))
 
 

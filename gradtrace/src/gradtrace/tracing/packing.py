@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -71,30 +71,6 @@ def packed(value: Any) -> dict[str, Any]:
         "shared": [items[number] for number in shared],
         "value": inlined(top),
     }
-
-
-def unpacked(data: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
-    """Return what :func:`packed` was given, with tuples for lists; ``classes`` are by name.
-
-    >>> unpacked(packed({1: [2, [3]]}), {})
-    {1: (2, (3,))}
-    """
-    shared: dict[int, Any] = {}
-    makers = [classes[name] for name, *_ in data["classes"]]
-
-    def read(item: Any) -> Any:
-        if isinstance(item, dict):
-            return {int(key) if key.isdigit() else key: read(part) for key, part in item.items()}
-        if not isinstance(item, list):
-            return item
-        if len(item) == 1:
-            if item[0] not in shared:
-                shared[item[0]] = read(data["shared"][item[0]])
-            return shared[item[0]]
-        values = tuple(map(read, item[1:]))
-        return makers[item[0] - 1](*values) if item and item[0] else values
-
-    return read(data["value"])
 
 
 def _fields(part: Any) -> list[str]:

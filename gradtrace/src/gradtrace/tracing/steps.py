@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gradtrace.autograd.nodes import FREED, MODIFIED
-from gradtrace.tracing.packing import packed, unpacked
+from gradtrace.tracing.packing import packed
 
 MAX_STEPS = 1_000  # line events that a trace records by default
 
@@ -278,43 +278,6 @@ class TraceData:
         data = {"schema": SCHEMA, **packed(vars(self))}
         return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
-    @classmethod
-    def from_json(cls, text: str) -> TraceData:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            ValueError: the text is not a trace, or is a trace of another schema.
-
-        >>> from gradtrace import Trace, trace
-        >>> seen = trace(lambda: 1)
-        >>> Trace.from_json(seen.to_json()) == seen
-        True
-        """
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"this is not the JSON text of a trace: {error}") from None
-        schema = data.get("schema") if isinstance(data, dict) else None
-        if type(schema) is not int:
-            raise ValueError("this JSON is not a trace: it has no schema number")
-        if schema != SCHEMA:
-            raise ValueError(
-                f"this trace has schema {schema}, but this gradtrace reads schema {SCHEMA}: "
-                "run the program again, or upgrade gradtrace (pip install --upgrade gradtrace)"
-            )
-        try:
-            return cls(**unpacked(data, _RECORDS))
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ValueError(f"this JSON is not a whole trace: {error!r}") from error
-
     def __repr__(self) -> str:
         end = f"{self.error.type} on line {self.error.line}" if self.error else "no error"
         return f"{type(self).__name__}({self.function}, {len(self.steps)} steps, {end})"
-
-
-_RECORDS = {
-    record.__name__: record
-    for record in (
-        ModuleCall, NodeRun, NodeState, Raised, Slot, Step, TraceNode, TraceTensor, Variable,
-    )
-}  # fmt: skip
