@@ -7,7 +7,7 @@ import re
 
 
 def inline(text: str) -> str:
-    """Return text as HTML, with ``code`` for what is in backticks.
+    """Return text as HTML, with ``code`` for text in backticks.
 
     >>> inline("`x < 1` & more")
     '<code>x &lt; 1</code> &amp; more'

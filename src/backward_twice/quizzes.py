@@ -45,8 +45,8 @@ class Quiz:
             for text, (right, reply) in choices.items()
             if right
         )
-        beside = (Path(__file__).with_suffix(suffix) for suffix in (".css", ".js"))
-        style, script = (path.read_text(encoding="utf-8") for path in beside)
+        assets = (Path(__file__).with_suffix(suffix) for suffix in (".css", ".js"))
+        style, script = (path.read_text(encoding="utf-8") for path in assets)
         return {
             "text/plain": repr(self),
             "text/html": (

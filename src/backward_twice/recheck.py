@@ -1,9 +1,9 @@
 """Judge the claims again on the PyTorch that is installed: ``python -m backward_twice.recheck``.
 
-The notebooks that judge claims run in a temporary folder, so nothing stored changes.  Prints each
-claim whose verdict differs from the ledger's, and ends with exit code 1 if there is one.  With
+The notebooks that judge claims run in a temporary folder, so nothing stored changes.  The command
+prints each claim whose verdict differs from the ledger's; then its exit code is 1.  With
 ``--record`` the result is also written into ``book/versions.csv``, which the page on versions
-shows; the row of a version that is there already is replaced.
+shows; an existing row of this version is replaced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BESIDE = ("numpy", "ipython", "ipywidgets", "anywidget", "matplotlib", "networkx
 
 
 def differences(notebooks: Path = NOTEBOOKS) -> list[str]:
-    """Return one line for each claim that this PyTorch judges differently than the ledger."""
+    """Return one line for each claim whose verdict on this PyTorch differs from the ledger's."""
     with tempfile.TemporaryDirectory() as folder:
         copies = Path(shutil.copytree(notebooks, Path(folder, "notebooks")))
         paths = [path for path in sorted(copies.glob("*.ipynb")) if stored_verdicts([path])]
@@ -49,13 +49,13 @@ def record(changes: list[str], path: Path = VERSIONS) -> None:
     with path.open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
     torch_version = torch.__version__.partition("+")[0]
-    beside = [
+    versions = [
         f"Python {platform.python_version()}",
         *(f"{name} {version(name)}" for name in BESIDE),
     ]
     same = f"the same {len(read_ledger())} verdicts, on the same conditions"
     rows = [row for row in rows if row[0] != torch_version]
-    rows.append([torch_version, ", ".join(beside), "; ".join(changes) or same])
+    rows.append([torch_version, ", ".join(versions), "; ".join(changes) or same])
     rows.sort(key=lambda row: [int(number) for number in row[0].split(".")])
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([head, *rows])

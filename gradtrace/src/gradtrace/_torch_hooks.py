@@ -227,8 +227,8 @@ class AllowRefused(TorchFunctionMode):
         value = changed if is_write else result
         if is_write and leaf.is_leaf and leaf.requires_grad:
             is_update = leaf.grad is not None  # by hand: it may depend on the leaf itself
-            own = {id(leaf)} if is_update else set()
-            operands = [x for x in operands[1:] if not _leaves_of(x) <= own]
+            updated = {id(leaf)} if is_update else set()
+            operands = [x for x in operands[1:] if not _leaves_of(x) <= updated]
             if not is_update:
                 self.loses_gradient = self.loses_gradient or None
         elif is_write and changed is args[0]:

@@ -130,7 +130,7 @@ def calls(name: str, *, seed: int = 0) -> list[Call]:
 
 
 def check(name: str, answer: Any, *, seed: int | None = None) -> None:
-    """Ask the question ``name`` of ``answer``, here and now, and print the findings.
+    """Judge ``answer`` by the question ``name`` in this process, and print the findings.
 
     If the installed package lacks the exercise, such as a teacher's own for an exam, only that is
     printed.  A right answer is asked again as the grader will ask it: from what the answer cell
@@ -202,7 +202,7 @@ def _listed(findings: list[Finding]) -> list[str]:
 
 
 def _route(name: str, seed: int) -> str:
-    """Say how the learner gets the inputs of a wrong answer."""
+    """Describe how the learner gets the inputs of a wrong answer."""
     return f"The arguments of that call: calls({name!r}{f', seed={seed}' if seed else ''})"
 
 

@@ -169,8 +169,8 @@ def _number_of_changes(script, repaired):
 def _run(answer, scripts, sizes):
     results = {}
     for number, repaired in enumerate([answer(script) for script in scripts], 1):
-        few = _number_of_changes(scripts[number - 1], repaired) <= _MOST_CHANGED
-        results |= {**_trained(repaired, number), f"script {number}: {_FEW}": few}
+        is_small = _number_of_changes(scripts[number - 1], repaired) <= _MOST_CHANGED
+        results |= {**_trained(repaired, number), f"script {number}: {_FEW}": is_small}
     return results
 
 

@@ -38,7 +38,7 @@ class Finding:
 
 
 def compare(expected: Plain, observed: Plain, what: str = "") -> list[Finding]:
-    """Compare value by value, by name: exact, approximate, or the largest difference.
+    """Compare each named value with the right one, and return a finding for each.
 
     Both are plain data.  Names that are not expected are ignored.  Floating-point numbers and
     tensors must be equal within :data:`RTOL` and :data:`ATOL`; integers, text and booleans exactly.
@@ -50,7 +50,7 @@ def compare(expected: Plain, observed: Plain, what: str = "") -> list[Finding]:
 
 
 def alike(expected: Plain, observed: Plain) -> bool:
-    """Whether there is something to compare, and all of it is right.
+    """Whether at least one value is compared, and all of them are right.
 
     >>> alike({"loss": 1.0}, {"loss": 1.0}), alike({"loss": 1.0}, {}), alike({}, {"loss": 1.0})
     (True, False, False)
@@ -176,7 +176,7 @@ def kind_of(value: Any) -> str:
 
 
 def merged(draws: list[list[Finding]]) -> list[Finding]:
-    """Join the findings of several draws: of each property the first failure, if there is one."""
+    """Join the findings of several draws: keep the first failure of each property, if any."""
     by_name: dict[str, Finding] = {}
     for finding in (finding for findings in draws for finding in findings):
         earlier = by_name.get(finding.what)

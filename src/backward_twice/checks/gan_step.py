@@ -2,9 +2,9 @@
 
 Several rounds are run, so that a gradient left over from one of them changes the weights of the
 next.  The generator has a batch norm, whose running mean moves with every forward pass, and its
-runs are counted.  The truth is computed from weights as plain tensors, with
-``torch.autograd.grad``: no modules, no optimizers, no ``.grad``.  All is in float64, because a
-batch norm over few rows may divide by a small number.
+runs are counted.  The right result is computed from weights as plain tensors, with
+``torch.autograd.grad``: no modules, no optimizers, no ``.grad``.  Everything is computed in
+float64, because a batch norm over few rows may divide by a small number.
 """
 
 from functools import partial

@@ -51,7 +51,7 @@ class InputGenerator(torch.Generator):
 
 
 def drawn_until(is_wanted: Callable[[Any], bool], draw: Callable[[], Any]) -> Any:
-    """Draw again and again, and return the first value that is wanted."""
+    """Draw until a value satisfies ``is_wanted``, and return that value."""
     while not is_wanted(value := draw()):
         pass
     return value

@@ -3,7 +3,7 @@
 ``retain_graph`` in place of ``create_graph`` raises nothing if the penalty is added to another
 loss, so only the weights reveal it.  The right result for the critic uses a formula for the
 gradient with respect to the input, so that autograd computes only one derivative; that of the other
-question is a Hessian-vector product.  All is in float64: second derivatives may cancel.
+question is a Hessian-vector product.  Both are computed in float64: second derivatives may cancel.
 """
 
 from functools import partial

@@ -72,8 +72,8 @@ def _chunk_program(property_name, value, chunks):
     )
     lines = [_BEGIN]
     for number, (steps, kind) in enumerate(chunks[first : last + 1], first + 1):
-        before = _LINES.get(kind, ()) if number > first + 1 else ()
-        lines += [f"# chunk {number}, {kind!r}", *before, *_steps(steps, kind)]
+        cut_lines = _LINES.get(kind, ()) if number > first + 1 else ()
+        lines += [f"# chunk {number}, {kind!r}", *cut_lines, *_steps(steps, kind)]
     if chunks[last][1] in ("no_grad", "detach output"):
         output = "state.detach()" if chunks[last][1] == "detach output" else "state"
         return "\n".join([*lines, f"print({output}.requires_grad)  # False: it reaches nothing"])

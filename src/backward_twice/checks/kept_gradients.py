@@ -32,8 +32,8 @@ def _run_record(answer, start, left, factors):
     results = {f"record {n}": record for n, record in enumerate(records, 1)}
     # Tells two misconceptions apart that give the same values; not judged.
     same = sum(record is parameter.grad for record in records)
-    own = {".grad at the end": parameter.grad, _IN_PLACE: parameter.grad is began}
-    return results | own | {"records that are .grad itself": same}
+    facts = {".grad at the end": parameter.grad, _IN_PLACE: parameter.grad is began}
+    return results | facts | {"records that are .grad itself": same}
 
 
 def _expect_record(start, left, factors):
@@ -56,7 +56,7 @@ def _draw_any(draws):
 
 
 def _follows(then):
-    """Whether ``then`` comes right after a call that keeps a gradient, and later nothing is 0."""
+    """Return a check of calls: ``then`` follows a kept gradient that is not set to zero later."""
 
     def tells(calls):
         is_set = False

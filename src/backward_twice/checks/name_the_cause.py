@@ -105,12 +105,12 @@ def _error(lines):
 
 
 def _with(lines, number, others):
-    """Return the lines with this one line as it is in ``others``."""
+    """Return the lines, with line ``number`` taken from ``others``."""
     return [*lines[: number - 1], others[number - 1], *lines[number:]]
 
 
 def _drawn(draws, judge, mistakes, is_wanted):
-    """Draw programs, in mixed order, until each has an outcome that is wanted in its place."""
+    """Draw programs in random order; redraw each until ``is_wanted`` accepts its outcome."""
     programs = []
     for place in draws.shuffled(range(_PROGRAMS)):
         while True:

@@ -1,4 +1,4 @@
-"""The small networks of the questions, and the same networks as formulas for what is right."""
+"""The small networks of the questions, and their formulas, which give the right results."""
 
 from __future__ import annotations
 

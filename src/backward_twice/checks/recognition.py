@@ -37,7 +37,7 @@ def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str
         nothing if no misconception fits, or so many that their replies would not help.
     """
     try:
-        draws = [(loads(text), drawn) for text, drawn in zip(observed, inputs, strict=True)]
+        draws = [(loads(text), case) for text, case in zip(observed, inputs, strict=True)]
     except ValueError:
         return []
     with warnings.catch_warnings(action="ignore"):

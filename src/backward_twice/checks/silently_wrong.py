@@ -107,7 +107,7 @@ def _run_detector(answer, functions, values):
 
 
 class _CallRecord:
-    """A function of several inputs that records which of their numbers each call changed."""
+    """A function of several inputs that records which input values differ between its calls."""
 
     def __init__(self, function, values):
         self.backward = [False] * len(values)
@@ -133,7 +133,7 @@ class _CallRecord:
 
 
 def _is_wrong(function, values, place):
-    """Whether autograd's gradient for one input is not the one that differences of values give."""
+    """Whether autograd's gradient for one input differs from the finite differences."""
     leaves = [value.clone().requires_grad_(i == place) for i, value in enumerate(values)]
     return not gradcheck(function, leaves, raise_exception=False)
 

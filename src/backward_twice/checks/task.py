@@ -97,7 +97,7 @@ class Task:
         return findings or [nothing]
 
     def smallest_case(self, findings: list[Finding], observed: str, inputs: str) -> str:
-        """Return the shortest program among those of the wrong properties; "" if there is none.
+        """Return the shortest case of a wrong property, as a program; "" if there is none.
 
         The findings are those of the same ``observed`` and ``inputs``.
         """

@@ -3,10 +3,9 @@
 The loader writes each piece into the memory of the previous one, as loaders do that avoid copies.
 So an answer that keeps the graphs of all pieces for one backward call at the end raises; an answer
 that copies the pieces is found by the amount of data that its graphs save.  Several updates are
-played, the first with gradients left over.  The truth is the gradient of the whole batch, in double
-precision.
- Under a scaler one of the updates overflows, because the weights alone would not show whether an
-answer uses the scaler.  Of the other two updates one is clipped.
+played, the first with gradients left over.  The right result comes from the gradient of the whole
+batch, in double precision.  Under a scaler one of the updates overflows, because the weights alone
+would not show whether an answer uses the scaler.  Of the other two updates one is clipped.
 """
 
 import torch

@@ -35,22 +35,23 @@ def is_in_backward():
 
 
 def most_held(run):
-    """Return the most numbers that graphs save at once during ``run()``, memory counted once.
+    """Return how many numbers graphs save at most at one time during ``run()``.
 
-    Tensors saved under a checkpoint, or moved by the answer's own hooks, are not counted.
+    Shared memory counts once.  Tensors saved under a checkpoint, or moved by the answer's own
+    hooks, are not counted.
     """
     references, peak = WeakSet(), 0
 
     def pack(tensor):
         nonlocal peak
-        reference = _Reference(tensor)
-        references.add(reference)
+        new_reference = _Reference(tensor)
+        references.add(new_reference)
         numbers = {}
-        for saved_tensor in (other.tensor for other in references):
+        for saved_tensor in (reference.tensor for reference in references):
             storage = _storage(saved_tensor)
             numbers[storage.data_ptr()] = storage.nbytes() // saved_tensor.element_size()
         peak = max(peak, sum(numbers.values()))
-        return reference
+        return new_reference
 
     with _watched_saving(pack):
         run()

@@ -37,7 +37,7 @@ class Misconception:
 
     Attributes:
         name: its name within the question.
-        reply: what a learner is told whose answer has the same result.
+        reply: the text for a learner whose answer has the same result.
         source: the source of the answer cell.
         context: the definitions and imports that the answer uses from the exercise's other cells.
     """

@@ -22,7 +22,7 @@ class LiveBytes(TorchDispatchMode):
 
     ``alive`` is the number of bytes now, ``peak`` the largest number so far; each storage counts
     once, however many views it has. ``counters`` are PyTorch's own counters of the accelerators
-    that were used. A tensor created before counts from the first operation that returns it, such as
+    that were used. An older tensor counts from the first operation that returns it, such as
     an in-place operation. Tensors without a storage (sparse tensors), the workspace of kernels, and
     other threads are not counted.
 

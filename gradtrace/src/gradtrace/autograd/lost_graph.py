@@ -38,7 +38,7 @@ class Detachment(NamedTuple):
 
 
 def find(frame: FrameType) -> Detachment | None:
-    """Return how and where the value lost its graph on which this line calls ``backward()``."""
+    """Return how and where the value on which this line calls ``backward()`` lost its graph."""
     scope = source.scope_of(frame)
     if scope is None:
         return None

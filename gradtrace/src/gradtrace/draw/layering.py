@@ -89,8 +89,8 @@ def _insert_dummies(
 ) -> Layering:
     """Insert a dummy node into every layer that an edge crosses.
 
-    Edges of one part to the same box share their dummies, or those from the same box if these are
-    more.
+    Edges of one part to the same box share their dummies, or edges from the same box if there are
+    more of them.
     """
     part_of = {box: k for k, part in enumerate(parts) for box in part}
     paths = {}

@@ -46,7 +46,7 @@ class Plan:
     tensors: list[TensorBox] = field(default_factory=list)
 
     def key(self) -> object:
-        """Return a value that is equal for plans that are placed alike."""
+        """Return a value that is equal for plans with the same placement."""
         times = sorted({time for life in self.lives for time in life})
         order = {time: i for i, time in enumerate(times)}
         return (
@@ -117,7 +117,7 @@ def _box_of(scene: Scene, view: View, member: int | Group) -> Box:
 
 
 def _last_handed_on(scene: Scene, box: Box) -> int:
-    """Return the last node of a box that nodes outside use; its last node if there is none."""
+    """Return the last node of a box whose result is used outside the box, else its last node."""
     last, users = box.nodes[-1], scene.users
     if not users[last] and not scene.nodes[last].leaf:
         members = set(box.nodes)
@@ -128,7 +128,7 @@ def _last_handed_on(scene: Scene, box: Box) -> int:
 
 
 def _title_within(view: View, title: str) -> str:
-    """Return a title without the module, or the owner of time steps, that is open."""
+    """Return a title without the names of the open module and of the owner of time steps."""
     return title.removeprefix("".join(f"{part}." for part in view.path)).removesuffix(view.of)
 
 

@@ -1,4 +1,4 @@
-"""Find repetition among the members of a group, and divide what is too much into ranges."""
+"""Find repetition among the members of a group, and divide too many members into ranges."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _CANDIDATES = 12  # periods that are tried at one place
 
 
 class Similarity:
-    """Numbers for members of groups, equal for similar ones; leaves are disregarded.
+    """Numbers the members of groups so that similar members have equal numbers; leaves have none.
 
     Two modules are similar if their parameters have the same names and are used by the same
-    operations; other groups are if they consist of the same operations.
+    operations; other groups are similar if they consist of the same operations.
     """
 
     def __init__(self, scene: Scene):

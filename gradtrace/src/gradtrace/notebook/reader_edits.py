@@ -147,7 +147,7 @@ class Edits:
     def data(self) -> dict[str, Any]:
         """Return the edits for the front end.
 
-        ``sizes`` has, for each combination, the number of lines in place of a line, if not one.
+        ``sizes`` has, for each combination, the number of lines that replace a line, if not one.
         """
         sizes = [
             {
@@ -262,8 +262,8 @@ def _class_source(name: str, method: CodeType) -> str:
     classes = (
         node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.ClassDef)
     )
-    found = next(node for node in classes if node.name == name)
-    return "".join(lines[found.lineno - 1 : found.end_lineno]).rstrip()
+    definition = next(node for node in classes if node.name == name)
+    return "".join(lines[definition.lineno - 1 : definition.end_lineno]).rstrip()
 
 
 def _global_names(code: CodeType) -> list[str]:

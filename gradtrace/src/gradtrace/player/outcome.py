@@ -7,7 +7,7 @@ from gradtrace.tracing.steps import Raised, TraceData
 
 
 def outcome(trace: TraceData) -> list[str]:
-    """Say in sentences how the program ended.
+    """Describe in sentences how the program ended.
 
     >>> from gradtrace import trace
     >>> def fine():
@@ -30,7 +30,7 @@ def outcome(trace: TraceData) -> list[str]:
 
 
 def _cause(trace: TraceData, error: Raised) -> list[str]:
-    """Say what an earlier step did to the node at which the backward pass stopped."""
+    """Describe what an earlier step did to the node at which the backward pass stopped."""
     if error.node is None:
         return []
     for step in trace.steps:

@@ -28,7 +28,7 @@ def trace(
 ) -> Trace:
     """Run ``fn(*args, **kwargs)`` and record the autograd graph before and after each of its lines.
 
-    Only the lines of ``fn`` itself are steps; what it calls runs as one.  An exception that ends
+    Only the lines of ``fn`` itself are steps, not those of its calls.  An exception that ends
     ``fn`` becomes part of the trace and is not raised.
 
     Args:
@@ -36,7 +36,7 @@ def trace(
             be called, with source code.
         max_steps: how many line events to record.  Later ones run at full speed, unrecorded.
         peaks: also count how many bytes of tensors each line had alive at once, ``Step.peak``.
-            Counted are those that ``fn`` makes, on all devices.
+            Only tensors that ``fn`` creates are counted, on all devices.
 
     Raises:
         TypeError: ``fn`` is not a Python function, or is a generator or coroutine function.

@@ -436,7 +436,7 @@ class WhichSettings(Asked):
         )
 
     def _fact(self, label: str, trace: TraceData) -> str:
-        """Say how the trace ended, or, if it ended well, whether the condition holds."""
+        """Describe how the trace ended; if without an error, whether the condition holds."""
         if self.that is raises or raises(trace):
             return ending(trace)
         return f"That is {'true' if self.that(trace) else 'not true'} with `{label}`."

@@ -30,8 +30,8 @@ class _AskedInside(Asked):
 
     def _runs(self, trace: TraceData) -> list[NodeRun]:
         """Return what happened at each node, in the order in which the nodes ran."""
-        inside = trace.steps[self._step(trace) + 1].inside
-        return [step.run for step in inside if step.run is not None]
+        node_steps = trace.steps[self._step(trace) + 1].inside
+        return [step.run for step in node_steps if step.run is not None]
 
     def _labels(self, trace: TraceData) -> dict[Any, str]:
         """Return the label of each node that exists before the line."""

@@ -13,7 +13,7 @@ from gradtrace.tracing.steps import TraceData
 
 
 def ending(trace: TraceData) -> str:
-    """Say how the program ended, with only the beginning of a long message."""
+    """Describe how the program ended, with only the beginning of a long message."""
     first, *rest = outcome(trace)
     if trace.error is not None:
         short = trace.error.message.partition(" (")[0].partition(": [")[0].rstrip(".")
@@ -140,7 +140,7 @@ def holder_names(holders: tuple[list[str], list[str]]) -> str:
 
 
 def bytes_held(trace: TraceData, at: int) -> str:
-    """Say how many bytes of activations are saved at a step, and by which nodes."""
+    """State how many bytes of activations are saved at a step, and by which nodes."""
     holders, total = [], 0
     (activations, _, _) = trace.steps[at].held
     for state in trace.states(at):

@@ -124,7 +124,7 @@ class LiveGraph:
             for successor in live_nodes.links[index]:
                 self._users[successor].add(index)
         self.entered = frozenset(live_nodes.entered)
-        self._let_go(running.union(named.values()))
+        self._forget_dead(running.union(named.values()))
 
         self._unread_lines += 1
         self.whole = last or len(self._users) <= max(_SMALL, self._unread_lines * _READ_A_LINE)
@@ -192,7 +192,7 @@ class LiveGraph:
             index = self._indices[number] = next(self._new_index)
         return index
 
-    def _let_go(self, named: set[int]) -> None:
+    def _forget_dead(self, named: set[int]) -> None:
         """Forget the nodes that died: no variable names them, and no live node refers to them."""
         pending = list(self._named - named)
         self._named = named
@@ -202,7 +202,7 @@ class LiveGraph:
                 continue
             for alive in (self._users, self._states, self._leaves):
                 alive.pop(index, None)
-            self.memory.let_go(index)
+            self.memory.remove(index)
             dead.append(index)
             for successor in self.nodes[index].next:
                 self._users[successor].discard(index)
@@ -218,7 +218,7 @@ class LiveGraph:
         return indices
 
     def _fetch(self, targets: Iterable[int], live_nodes: _LiveNodes) -> None:
-        """Find live nodes: follow known edges up to a node that is reached, and its edges down."""
+        """Add live nodes: follow recorded edges up to a node in ``live_nodes``, then edges down."""
         down: dict[int, set[int]] = defaultdict(set)
         for index in targets:
             while index not in live_nodes.nodes:
@@ -449,7 +449,7 @@ class _Memory:
             self._total += nbytes - self._bytes.get(storage, 0)
             self._bytes[storage] = nbytes
 
-    def let_go(self, index: int) -> None:
+    def remove(self, index: int) -> None:
         """Remove a node that died."""
         self._release(index, self._held_by.pop(index, _NOTHING))
         self._leaves.pop(index, None)

@@ -395,7 +395,7 @@ class CallRecorder(_Recorder):
 
 
 def _plain(value: bool | int | float | str | None) -> str:
-    """Return a short text; numbers are rounded so that every machine agrees."""
+    """Format a value as a short text; numbers are rounded so that every machine agrees."""
     if isinstance(value, float):
         return repr(float(f"{value:.6g}"))
     if isinstance(value, int) and abs(value) >= 2**64:

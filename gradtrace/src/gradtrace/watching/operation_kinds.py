@@ -138,13 +138,13 @@ class Operation:
 
     @property
     def about(self) -> list[torch.Tensor]:
-        """The tensors that a gradient is the gradient of."""
+        """The tensors whose gradient the operation computes or reads."""
         if self.kind is GRADIENT:
             return tensors_in((self.args[1] if len(self.args) > 1 else self.kwargs["inputs"],))
         return self.tensors if self.kind is GRAD_ATTRIBUTE else []
 
     @property
     def valued_tensors(self) -> list[torch.Tensor]:
-        """Its tensors without those of which only the shape is used, as in ``x.view_as(y)``."""
+        """The tensors whose values the operation uses: not ``y`` in ``x.view_as(y)``."""
         takes_shape = getattr(self.func, "__name__", "").endswith("_as")
         return self.tensors[:1] if takes_shape else self.tensors

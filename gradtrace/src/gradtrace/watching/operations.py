@@ -502,7 +502,7 @@ class Observer(_torch_hooks.Mode):
         return Cut(cut.how, cut.location, of=of, through=through)
 
     def _came_back(self, tensors: list[torch.Tensor], output: torch.Tensor) -> Cut | None:
-        """Return the cut of a tensor that was created from a Python number or NumPy's memory."""
+        """Return the cut at which Python or NumPy read the value that is a tensor again, if any."""
         exit_cut = self._timeline.left
         if exit_cut is None or not output.is_floating_point():
             return None

@@ -83,7 +83,7 @@ class BackwardCall:
 class OptimizerStep:
     """A step of an optimizer, and the storages that it may have modified.
 
-    ``storages`` is None if they were not recorded: then it is all of the optimizer's parameters.
+    ``storages`` is None if they were not recorded; it may then have modified all parameters.
     """
 
     optimizer: weakref.ref[torch.optim.Optimizer]
@@ -260,7 +260,8 @@ class Stray:
 class Sum:
     """A total that one line adds to, stored in the metadata of the additions' nodes.
 
-    ``count`` is the number of iterations: of additions of something newer than the last addition.
+    ``count`` is the number of iterations, that is, of additions of a value that is newer than the
+    last addition.
     """
 
     location: Location | None
@@ -352,7 +353,7 @@ class Cuts:
     def forget(self, tensor: torch.Tensor, inputs: Iterable[torch.Tensor] = ()) -> None:
         """Delete the cut under the address of an operation's result, unless that is an input."""
         key = _torch.tensor_identity(tensor)
-        if key in self._cuts and not any(tensor is known for known in inputs):
+        if key in self._cuts and not any(tensor is operand for operand in inputs):
             del self._cuts[key]
 
     def __len__(self) -> int:
@@ -505,7 +506,7 @@ class Timeline:
         _latest(self._exports, storage, _MAX_EXPORTED, _MAX_EXPORTS).append(export)
 
     def edits_since(self, sequence_nr: int, storage: int) -> Iterator[Modification]:
-        """Yield the modifications of a storage after the operation of that number, oldest first."""
+        """Yield a storage's modifications since operation ``sequence_nr``, oldest first."""
         steps = (
             Modification(step.location, step.sequence_nr, None, step.last_call, by_optimizer=True)
             for step in _since(sequence_nr, self.steps)
@@ -515,7 +516,7 @@ class Timeline:
         return iter(sorted(edits, key=lambda edit: edit.sequence_nr))
 
     def edits_of(self, address: int, since: int) -> Iterator[Modification]:
-        """Yield the modifications of memory at this address, through whatever tensor."""
+        """Yield the modifications of memory at this address since operation number ``since``."""
         for edits in tuple(self._edits.values()):
             for edit in edits:
                 if edit.sequence_nr > since and edit.memory and address in edit.memory.span:
@@ -574,7 +575,7 @@ class Record:
 
 
 def _since(sequence_nr: int, entries: Sequence[Any]) -> list[Any]:
-    """Return the entries after the operation of that number, in order."""
+    """Return the entries since operation ``sequence_nr``, in order."""
     newer = itertools.takewhile(lambda entry: entry.sequence_nr > sequence_nr, reversed(entries))
     return [*newer][::-1]
 

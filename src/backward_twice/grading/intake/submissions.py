@@ -1,4 +1,4 @@
-"""Read submissions without trust in their content: a folder in which one notebook counts.
+"""Read submissions, folders in which one notebook counts, without trusting their content.
 
 A file is opened without following links and without waiting (a FIFO would block), checked through
 the open descriptor, and read up to a limit.  Only JSON lists, objects and text are used.  The

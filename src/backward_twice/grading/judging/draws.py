@@ -52,7 +52,7 @@ class Draws:
         return self._hmac("key", *parts).hex()
 
     def seeds(self, master: Master, asked: QuestionCell, answers: str) -> list[int]:
-        """Return the seeds of hidden inputs, of the kind that the learner's notebook draws, too.
+        """Return the seeds of hidden inputs that are drawn as the learner's notebook draws them.
 
         A process that knows the question draws from them, with :meth:`.Task.inputs`.
         """

@@ -82,7 +82,7 @@ class Journal:
         return set(self._lines)
 
     def points(self, key: Key) -> list[Score]:
-        """Return the history of a score: each time its points were other than before."""
+        """Return the first score and each later one whose points differ from those before."""
         scores = [line.score for line in self._lines.get(key, ()) if not line.is_crash]
         return [next(same) for _, same in groupby(scores, key=lambda score: score.points)]
 

@@ -27,7 +27,7 @@ def words(name: str) -> frozenset[str]:
 
 @lru_cache(100_000)
 def squashed(name: str) -> str:
-    """Return a name as Canvas writes it into the names of files: ``lovelaceada``."""
+    """Return a name as Canvas writes it in file names: ``lovelaceada``."""
     return re.sub(r"[\W_]+", "", folded(name))
 
 

@@ -127,7 +127,7 @@ class People:
         """
         names = Counter(words(person.name) for person in roster.people)
         values = Counter(mark for person in roster.people for mark in _folded_marks(person))
-        before = {*self.rows}
+        earlier_rows = {*self.rows}
         rows: dict[Person, Identity] = {}
         for person in roster.people:
             unique = [kind for kind, value in _folded_marks(person) if values[kind, value] == 1]
@@ -138,20 +138,20 @@ class People:
                 row.add({name: person.name} | marks)
                 rows |= {person: row} if marks else {}
         self.__dict__.pop("_together", None)
-        found = {}
+        matches = {}
         for person in roster.people:
             row = rows.get(person)  # another of the list may have joined it to a row since
-            own = [self.rows.get(row.same_as, row)] if row else self._called(person.name)
-            found[person] = self._one(own)
-        times = Counter(row.student for row in found.values() if row)
-        identities = {p: row for p, row in found.items() if row and times[row.student] == 1}
+            named = [self.rows.get(row.same_as, row)] if row else self._called(person.name)
+            matches[person] = self._one(named)
+        times = Counter(row.student for row in matches.values() if row)
+        identities = {p: row for p, row in matches.items() if row and times[row.student] == 1}
         lost = dict.fromkeys(shown(p.name) for p in roster.people if p not in identities)
         doubtful = [
-            f"{shown(row.student)} ({shown(other.student)}?)"
+            f"{shown(row.student)} ({shown(namesake.student)}?)"
             for person, row in rows.items()
-            if row.student not in before and not row.same_as
-            for other in self._called(person.name)
-            if other not in self._together[row.student]
+            if row.student not in earlier_rows and not row.same_as
+            for namesake in self._called(person.name)
+            if namesake not in self._together[row.student]
         ]
         problems = []
         if lost:
@@ -170,25 +170,25 @@ class People:
     def _row(self, person: Person, marks: Mapping[str, str], name: str) -> Identity:
         """Return the row of a person in a class list; rows with the same identifier become one."""
         rows = [row for row in self.persons if any(row.has(*mark) for mark in marks.items())]
-        for other in rows[1:]:
-            self._join(other, rows[0])
+        for duplicate in rows[1:]:
+            self._join(duplicate, rows[0])
         if not rows and (name == _NAME or not marks):
-            known = (row for row in self.persons if not (marks and row.identifiers))
-            rows = [row for row in known if words(person.name) in row.names(name)]
+            candidates = (row for row in self.persons if not (marks and row.identifiers))
+            rows = [row for row in candidates if words(person.name) in row.names(name)]
         if not rows:
             rows = [Identity(self.free_name(person.identifier))]
             self.rows[rows[0].student] = rows[0]
         return rows[0]
 
-    def _join(self, other: Identity, row: Identity) -> None:
+    def _join(self, duplicate: Identity, row: Identity) -> None:
         """Merge a row into another person's."""
-        for kind, found in other.marks.items():
-            for value in found:
+        for kind, values in duplicate.marks.items():
+            for value in values:
                 row.add({kind: value})
-        other.same_as = row.student
+        duplicate.same_as = row.student
         for alias in self.rows.values():
-            if alias.same_as.removesuffix("?") == other.student:
-                alias.same_as = alias.same_as.replace(other.student, row.student)
+            if alias.same_as.removesuffix("?") == duplicate.student:
+                alias.same_as = alias.same_as.replace(duplicate.student, row.student)
 
     @cached_property
     def _together(self) -> dict[str, list[Identity]]:
@@ -205,7 +205,7 @@ class People:
                 group = together[first.setdefault(name, row).student]
                 if row not in group:
                     group += together[row.student]
-                    together |= dict.fromkeys((other.student for other in group), group)
+                    together |= dict.fromkeys((member.student for member in group), group)
         for student, group in together.items():
             kinds = [kind for row in group for kind in row.identifiers if kind != "moodle"]
             alone = len(kinds) > len({*kinds})
@@ -220,7 +220,7 @@ class People:
         return [row for row in rows if row.identifiers] or rows
 
     def _one(self, rows: Iterable[Identity]) -> Identity | None:
-        """The first row of the one person whose rows these are; None if they are several's."""
+        """The first row of a person, if all of these rows are that person's, else None."""
         persons = {self._together[row.student][0].student for row in rows}
         return self.rows[persons.pop()] if len(persons) == 1 else None
 
@@ -246,7 +246,7 @@ class People:
             del self.rows[folder]
 
     def person(self, folder: str, handle: Handle) -> Identity | None:
-        """The person whose folder it is, if exactly one is.
+        """The person to whom the folder belongs, if there is exactly one.
 
         Args:
             handle: what the platform calls its owner; the folder's name where none gave it.
@@ -257,8 +257,8 @@ class People:
         rows = self._exact(handle)
         if not rows and handle.is_unique and handle.platform != GITHUB:
             rows = self._called(handle.name)
-            own = (other for row in rows for other in self._together[row.student])
-            if handle.platform == CANVAS and any(row.marks.get("canvas") for row in own):
+            merged = (same for row in rows for same in self._together[row.student])
+            if handle.platform == CANVAS and any(row.marks.get("canvas") for row in merged):
                 return None  # Canvas's own number says that it is another
         return self._one(rows)
 

@@ -103,7 +103,7 @@ def read_roster(path: Path) -> Roster:
     """Read the class list at ``path``.
 
     Raises:
-        GradingError: it cannot be read, or no column says who is who.
+        GradingError: it cannot be read, or no column identifies persons.
     """
     try:
         if path.stat().st_size > _MAX_BYTES:

@@ -38,11 +38,11 @@ class Collected:
 
     @property
     def folders(self) -> dict[tuple[str, str], str]:
-        """Return the folder that each name and number was given."""
+        """Map each student's name and number to the student's folder."""
         return {(name, number): folder for folder, (name, number) in self.students.items()}
 
     def write(self, submissions: Path, exercise: str) -> None:
-        """Write it to the folder of submissions."""
+        """Write this record to the folder of submissions."""
         text = json.dumps(vars(self), indent=1, sort_keys=True)
         atomic.write(submissions / _FOLDER / f"{exercise}.json", text.encode())
 

@@ -145,11 +145,11 @@ def _user_beside(pid: int) -> int:
 
     The kernel counts processes by user, and no two live processes have the same number.
     """
-    inside, _, count = map(int, Path("/proc/self/uid_map").read_text().splitlines()[-1].split())
+    first_user, _, count = map(int, Path("/proc/self/uid_map").read_text().splitlines()[-1].split())
     if count < _FEWEST_USERS:
         raise SandboxError(
             f"root has {count} users here and none to spare for a submission: start the container "
             "with a range of them (newuidmap, /etc/subuid), or grade as another user than root"
         )
     users = min(count, _MOST_USERS)
-    return inside + users // 2 + pid % (users // 4)
+    return first_user + users // 2 + pid % (users // 4)

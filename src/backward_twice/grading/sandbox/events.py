@@ -71,7 +71,7 @@ class Events:
         self._before = self._used = 0.0  # s of it: before this step, and by it
 
     def why_not_ready(self) -> str:
-        """Say why the process did not start, before student code runs; "" if it did start."""
+        """Describe why the process did not start; "" if it did, and student code may run."""
         self._deadline = time.monotonic() + self._run.patience
         event = self._next(float("inf"))
         if event == {"ready": True}:

@@ -84,7 +84,7 @@ def main(control: int) -> None:
 
 
 def _import_what_comes_late(shell: InteractiveShell) -> None:
-    """Import what torch, gradtrace and IPython import on first use, once for all submissions."""
+    """Import the modules that torch, gradtrace and IPython would import on first use."""
     # No backward pass: where there is a GPU it starts threads.
     from gradtrace import explain, snapshot, watch  # noqa: F401 (what cells import of it)
 

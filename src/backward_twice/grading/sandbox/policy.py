@@ -13,8 +13,8 @@ from backward_twice.grading.sandbox.process import OURS, folder_of
 def policy(hide: Iterable[Path] = ()) -> list[str]:
     """Return bubblewrap's arguments, which decide what a submission may see.
 
-    Its own namespaces, ``/usr``, the Python installation and its packages, all of it read-only, and
-    one writable folder, ``/tmp``.  The grader's own environment is not there.
+    It sees its own namespaces, ``/usr``, the Python installation and its packages, all read-only,
+    and one writable folder, ``/tmp``, but not the grader's environment.
 
     Args:
         hide: folders that stay out of sight even if they lie within one of those, such as the

@@ -127,10 +127,10 @@ def _step(shell: InteractiveShell, step: dict[str, Any]) -> dict[str, Any]:
         error = raised
         reserve.close()
         with contextlib.suppress(BaseException):
-            output.write(_told(raised))
+            output.write(_traceback_text(raised))
     step_end = {"output": output.text(), "error": None, "ename": None, "observed": observed}
     if error is not None:
-        step_end["ename"], step_end["error"] = _said(error)
+        step_end["ename"], step_end["error"] = _name_and_text(error)
     return step_end
 
 
@@ -141,7 +141,7 @@ def _ask(shell: InteractiveShell, step: dict[str, Any]) -> str:
     return asked_question.observe(shell.user_ns[asked_question.answer], step["inputs"])
 
 
-def _said(error: BaseException) -> tuple[str, str]:
+def _name_and_text(error: BaseException) -> tuple[str, str]:
     """Return the error's name and text; a student's class may raise when asked for its text."""
     name = type(error).__name__
     try:
@@ -155,11 +155,11 @@ def _said(error: BaseException) -> tuple[str, str]:
     return name, f"{name}: {text}" if text else name
 
 
-def _told(error: BaseException) -> str:
+def _traceback_text(error: BaseException) -> str:
     """Return the traceback without the frames of this package."""
     frames = traceback.extract_tb(error.__traceback__, limit=-50)
     student_frames = [frame for frame in frames if not frame.filename.startswith(_OURS)]
-    return "".join([*traceback.format_list(student_frames), f"{_said(error)[1]}\n"])
+    return "".join([*traceback.format_list(student_frames), f"{_name_and_text(error)[1]}\n"])
 
 
 def _emit(events: int, event: dict[str, Any]) -> None:

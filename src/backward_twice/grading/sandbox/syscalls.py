@@ -125,5 +125,5 @@ TAKEN_FOR_GRANTED: dict[str, list[Allowed]] = {
 
 @functools.cache
 def program() -> bytes:
-    """Compile the list into a seccomp filter for this machine."""
+    """Compile the list of allowed system calls into a seccomp filter for this machine."""
     return compiled(ALLOWED, TAKEN_FOR_GRANTED)

@@ -38,7 +38,7 @@ COURSE = "backward_twice"
 
 @dataclass(frozen=True)
 class Late:
-    """The penalty for late work: a part of its points for each day begun, after a grace period."""
+    """The penalty for late work: a share of the points for each day begun after a grace period."""
 
     percent: float
     grace: float = 0.0
