@@ -421,6 +421,22 @@ def test_an_error_without_tensors_has_a_family_and_no_cause():
     assert failure(Record(), RuntimeError(unused), None, (), None).cause == "unknown"
 
 
+@pytest.mark.parametrize("start, confidence", [("", "certain"), ("thread.start()", "likely")])
+def test_after_a_backward_call_in_a_second_thread_a_cause_is_likely(run, start, confidence):
+    """Each thread numbers its own operations, so their order is not known."""
+    source = f"""import threading, torch
+thread = threading.Thread(target=lambda: torch.ones(2, requires_grad=True).sum().backward())
+{start}
+{start and "thread.join()"}
+x = torch.ones(2, requires_grad=True)
+y = x.exp()
+loss = (y * y).sum()
+y.add_(1)
+loss.backward()
+"""
+    assert run(source)[1].confidence == confidence
+
+
 def test_an_error_in_a_thread_that_runs_no_line_of_the_program_has_no_place():
     error = RuntimeError("Trying to backward through the graph a second time")
     with ThreadPoolExecutor() as threads:
