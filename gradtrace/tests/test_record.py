@@ -274,9 +274,9 @@ def test_a_graph_of_gradients_that_has_no_numbers_of_this_thread_is_elsewhere(
 
 def test_a_value_that_comes_back_was_not_cut_off_on_purpose():
     timeline, cut, other = Timeline(), Cut("item", HERE), Cut("item", THERE)
-    timeline.suspects = {1: (cut, True), 2: None, 3: (other, True)}
+    timeline.suspects = {1: (cut, True), 2: None, 3: (other, True), 4: (cut, True)}
     timeline.came_back(Cut("item", HERE))
-    assert timeline.suspects == {1: (cut, False), 2: None, 3: (other, True)}
+    assert timeline.suspects == {1: (cut, False), 2: None, 3: (other, True), 4: (cut, False)}
 
 
 def test_what_is_cut_off_on_purpose_yields_to_what_is_not():
