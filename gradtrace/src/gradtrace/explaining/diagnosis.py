@@ -95,7 +95,7 @@ class Diagnosis:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``--json`` writes; :data:`gradtrace.explaining.causes.KEYS` explains it."""
+        """Return the data of ``--json``; :data:`gradtrace.explaining.causes.KEYS` explains it."""
         return {
             "schema": SCHEMA,
             "torch": str(torch.__version__),  # a plain str can be unpickled without torch

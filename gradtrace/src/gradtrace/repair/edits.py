@@ -237,7 +237,7 @@ class Source:
         return [Edit(start, end, b"".join(line.removeprefix(spaces) for line in lines).decode())]
 
     def swap_heads(self, outer: ast.With, inner: Loop) -> list[Edit]:
-        """Exchange the heads of two compound statements, the one the only member of the other."""
+        """Exchange the heads of two compound statements, one of them alone in the other."""
         starts = [self.span(node)[0] for node in (outer, inner, inner.body[0])]
         heads = [self._bytes[a:b].rstrip() for a, b in itertools.pairwise(starts)]
         swapped = zip(starts, heads, reversed(heads), strict=False)

@@ -280,11 +280,11 @@ class Judge:
         return None
 
     def _pairs(self, run: ProgramRun) -> list[tuple[ObservedCall, ObservedCall]]:
-        """Return the calls of the program and of a candidate that are to be equal.
+        """Return the pairs of calls, of the program and of a candidate, that should be equal.
 
-        Their weights are equal before them.  The last one is the failing call, or, where no
-        gradient is known before it, the second one after it: at the first, a weight that begins at
-        zero can hide that a gradient is missing.
+        The weights are equal before each of these calls.  The last one is the failing call, or,
+        where no gradient is known before it, the second one after it: at the first, a weight that
+        begins at zero can hide that a gradient is missing.
         """
         last = min(self._last_compared, last_of_equal_weights(self._program, run))
         return list(zip(self._program.calls[:last], run.calls, strict=False))
@@ -490,7 +490,7 @@ class Judge:
     def _is_training_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Ask whether frozen parameters are to be trained.
 
-        The optimizer answers it if it has a part of the parameters only.
+        No question is needed if the optimizer has only some of the leaves: then it trains those.
         """
         if candidate.repair != kinds.SWITCH_ON or self.trained is None:
             return None

@@ -1,4 +1,4 @@
-"""Causes of an error that says that the saved tensors of a part of the graph were freed."""
+"""Causes of errors about saved tensors that were freed."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Causes of an error that says that a saved tensor, or a leaf, was changed in place."""
+"""Causes of errors about a saved tensor or a leaf that was changed in place."""
 
 from gradtrace.explaining.causes.table import LIKELY, OBSERVED, Cause, Criterion, Fix
 

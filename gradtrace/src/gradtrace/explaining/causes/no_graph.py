@@ -1,4 +1,4 @@
-"""Causes of an error that says that there is no graph, or that a tensor took no part in it."""
+"""Causes of errors about a missing graph, or a tensor that the graph does not contain."""
 
 from gradtrace.explaining.causes.table import CERTAIN, LIKELY, OBSERVED, Cause, Criterion, Fix
 

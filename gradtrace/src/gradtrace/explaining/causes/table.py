@@ -19,7 +19,7 @@ class Fix:
     the alternative to try next where the fix is not proven; a fix that has one needs facts.
 
     In the texts ``{it}`` stands for the variables that hold the tensor and ``{trained}`` for
-    parameters. What follows the bar stands where they are not known: ``{it|the state}``.
+    parameters. The text after a bar is used where they are not known: ``{it|the state}``.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""Causes of errors for a computation that PyTorch cannot differentiate in this way."""
+"""Causes of errors about computations that PyTorch cannot differentiate in this way."""
 
 from functools import partial
 

@@ -109,4 +109,4 @@ class TextEvidence(Evidence):
     names: Mapping[str, str | None] = {}
 
     def examine(self, exception: BaseException) -> None:
-        """Find the names of what took part, and the line where the failure began."""
+        """Find the names of the tensors or functions involved, and where the failure began."""

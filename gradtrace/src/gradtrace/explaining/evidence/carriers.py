@@ -70,7 +70,7 @@ class Holder(NamedTuple):
 
 
 def name_of(carriers: Iterable[Holder]) -> str | None:
-    """Return the names of the variables without indices, each place once; None without any."""
+    """Return the variables' names without indices, each place once; None for no variables."""
     names = [*dict.fromkeys(_without_index(_short(v)) for v in _each_place_once(carriers))]
     if len(names) <= _MAX_NAMES:
         return ", ".join(names) or None
@@ -81,7 +81,7 @@ def name_of(carriers: Iterable[Holder]) -> str | None:
 
 
 def detached(carriers: Iterable[Holder]) -> str | None:
-    """Return the statements that detach the variables, or a description; None without any."""
+    """Return the statements that detach the variables, or a description; None for no variables."""
     carriers = list(carriers)
     statements = dict.fromkeys(map(_detached, _each_place_once(carriers)))
     if None in statements or len(statements) > _MAX_NAMES:
@@ -135,7 +135,7 @@ def _without_index(name: str) -> str:
 
 
 def _short(variable: Holder) -> str:
-    """Return its name without a path through objects of a library."""
+    """Return a variable's name without the path through objects of a library."""
     name, owners = variable.name, variable.owners
     internal = [i for i, owner in enumerate(owners) if _internal(owner)]
     if not internal:

@@ -40,7 +40,7 @@ def outside_of_backward(frame: FrameType | None) -> FrameType | None:
 
 
 class FunctionEvidence(Evidence):
-    """Evidence about ``node``, a custom function's node; the call ``ran_before`` ran it, too."""
+    """Evidence about ``node``, a custom function's; ``ran_before`` is an earlier call of it."""
 
     def __init__(self, node: Any, *arguments: Any):
         super().__init__(*arguments)

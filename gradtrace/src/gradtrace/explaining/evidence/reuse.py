@@ -161,7 +161,7 @@ class Reuse(Evidence):
 
     @cached_property
     def repeated(self) -> bool:
-        """Whether the same calls led to a backward call before, after the entry was created."""
+        """Whether this line, in the same functions, called backward after the entry was made."""
         path, created = {} if self.call is None else self.call.path, self._number(self.first)
         return any(
             call.location == self.raised_at
@@ -173,10 +173,10 @@ class Reuse(Evidence):
 
     @cached_property
     def used_again(self) -> bool:
-        """Whether it was created once, and its consumers were created several times.
+        """Whether the freed part was created once, but operations that use it several times.
 
-        The chains of calls that led to the consumers decide. If they are not known: whether the
-        line that raised has called backward before, and nothing of its origin was created since.
+        The chains of calls that led to these operations decide. If they are not known, it is
+        whether the line that raised has called backward before, and nothing was made again since.
         """
         if self._chain(self.first) is None:
             return self.repeated and not self.made_again
@@ -240,7 +240,7 @@ class Reuse(Evidence):
 
     @cached_property
     def carrier_name(self) -> str | None:
-        """The names of the variables."""
+        """The names of the variables that carry the freed part, for texts."""
         exact = {self.live[i] for i in self.entries}
         holding = [v for v in self.holders if _torch.grad_fn_of(v.value) in exact]
         # A plain variable that carries the tensor names it, even if a container holds it, too.
@@ -302,7 +302,7 @@ class Reuse(Evidence):
 
     @cached_property
     def _both_losses(self) -> frozenset[int]:
-        """The storages of the leaves that this loss reaches and, if known, the earlier one."""
+        """The storages of the leaves of this loss and, if they are known, of the earlier loss."""
         return self.freeing.leaves | {storage_of(leaf)[0] for leaf in self._all_leaves}
 
     @cached_property
@@ -356,9 +356,10 @@ class Reuse(Evidence):
 
     @cached_property
     def weights_changed(self) -> bool:
-        """Whether a step, a line of the program, or a cleared gradient lies between the calls.
+        """Whether weights of the freed part have probably changed since the call that freed it.
 
-        Cleared gradients count because a program clears them after it has used them.
+        A step, a line of the program, or cleared gradients show it; a program clears gradients
+        after it has used them.
         """
         leaves = self._leaves(self._inputs)
         cleared = self.freeing.whole and all(

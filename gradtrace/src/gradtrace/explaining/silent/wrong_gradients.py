@@ -114,7 +114,7 @@ def stale_casts(graph: PendingBackward) -> Iterator[Diagnosis]:
 
 
 def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
-    """Yield a finding if a step follows its own loss and that of an optimizer which feeds it.
+    """Yield a finding if a step also uses the gradient of another optimizer's loss.
 
     A generator feeds a discriminator. Both losses called backward() since the gradients were clear;
     a step of the other optimizer between the calls, or their names, show whose each loss is.

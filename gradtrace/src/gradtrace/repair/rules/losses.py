@@ -1,4 +1,4 @@
-"""Repairs of several losses and several steps: which backward, on what graph, before which step."""
+"""Repairs of programs with several losses or steps: their backward calls, graphs and order."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _RUNS = ("backward", "grad", "step", "zero_grad", "manual_backward")
 def forward_again(failure: Failure) -> Iterator[Candidate]:
     """Compute the loss again from the present weights, before the statement that failed.
 
-    A candidate repeats the statements that compute it, from one of them on, and the in-place
-    changes among them, but none that draws random numbers or the next batch, or adds to a sum.
+    Each candidate repeats more of the statements that compute the loss, with the in-place changes
+    among them, but none that draws random numbers or the next batch, or adds to a sum.
     """
     for statement in failure.running:
         source = statement.source
@@ -105,7 +105,7 @@ class _Action(NamedTuple):
 
 
 def _blocks(failure: Failure) -> Iterator[tuple[Source, list[_Action]]]:
-    """Yield the blocks that run backward, with their calls of backward, step and zero_grad."""
+    """Yield the source of each block that calls backward, with its calls in order."""
     suites: list[list[ast.stmt]] = []
     for statement in failure.involved:
         source, suite = statement.source, statement.source.suite_of(statement.node)
@@ -127,7 +127,7 @@ def _backward_calls(actions: list[_Action]) -> list[_Action]:
 
 
 def add_losses(failure: Failure) -> Iterator[Candidate]:
-    """Call backward once on the sum: of two consecutive losses, or of the losses of a loop."""
+    """Call backward once on the sum of two consecutive losses, or of the losses of a loop."""
     if failure.family != "freed":
         return
     for source, actions in _blocks(failure):
@@ -152,7 +152,7 @@ def add_losses(failure: Failure) -> Iterator[Candidate]:
 def _added_in_loop(
     source: Source, node: ast.stmt, loop: Loop, variables: Collection[str]
 ) -> Iterator[Candidate]:
-    """Add the losses of the rounds, and call backward after the loop."""
+    """Add the losses of the iterations, and call backward after the loop."""
     call = call_of(source, node, "backward")
     is_training = call_of(source, loop, "step", "zero_grad") is not None
     if call is None or is_training or not isinstance(call.func, ast.Attribute):

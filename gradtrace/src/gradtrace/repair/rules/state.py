@@ -53,7 +53,7 @@ def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
 def _in_each_iteration(
     statement: Statement, lines: list[str], kind: Repair = DETACH_STATE, loop: Loop | None = None
 ) -> Iterator[Candidate]:
-    """Insert lines after backward, or at the beginning: the state may be assigned in between."""
+    """Insert lines after the statement, or where an iteration begins, before other assignments."""
     source, title = statement.source, "; ".join(lines)
     loop = loop or next(source.loops_around(statement.node), None)
     member = statement.node if loop is None else source.member_of(loop.body, statement.node)
@@ -175,7 +175,7 @@ def clear_or_detach_entries(failure: Failure) -> Iterator[Candidate]:
 
 
 def _detached(source: Source, *values: ast.expr) -> list[Edit]:
-    """Detach values, of a display or a comprehension its entries."""
+    """Detach values; in a display or a comprehension, detach its entries."""
     edits: list[Edit] = []
     for value in values:
         match value:

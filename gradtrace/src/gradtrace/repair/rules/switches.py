@@ -120,7 +120,7 @@ def _question(failure: Failure) -> str | None:
 
 
 def _operands(source: Source, expression: ast.expr) -> list[ast.Name]:
-    """Return the variables that an expression computes with, those named as old ones first."""
+    """Return the operands of an expression, those whose names suggest an old value first."""
     operands = []
     for name in source.all(ast.Name, expression):
         parent = source.parent(name)

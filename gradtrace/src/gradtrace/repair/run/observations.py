@@ -281,7 +281,7 @@ def trains_alike(first: ProgramRun, second: ProgramRun, trained: set[str] | None
 
 
 def _different_steps(first: ProgramRun, second: ProgramRun) -> Iterator[int]:
-    """Yield the number of backward calls before each step of ``second`` with other gradients.
+    """Yield how many backward calls precede each step of ``second`` whose gradients differ.
 
     Each optimizer's steps are compared by themselves: their order makes no difference.
     """
@@ -295,7 +295,7 @@ def _different_steps(first: ProgramRun, second: ProgramRun) -> Iterator[int]:
 
 
 def last_of_equal_weights(first: ProgramRun, second: ProgramRun) -> int:
-    """Return the last backward call of ``second`` before its steps change the weights otherwise."""
+    """Return the last backward call of ``second`` before the weights of the two runs differ."""
     return min(_different_steps(first, second), default=len(second.calls))
 
 
