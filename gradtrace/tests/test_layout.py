@@ -21,7 +21,7 @@ from gradtrace.draw.drawing import (
     label_below,
 )
 from gradtrace.draw.layering import _wrapped, assign_layers, reduce_crossings
-from gradtrace.draw.layout import layout
+from gradtrace.draw.layout import drawings_of
 from gradtrace.draw.module_paths import topological_order
 from gradtrace.draw.placement import _in_columns, _Unit, best_placement
 from gradtrace.draw.plan import Plan, add_tensors
@@ -179,7 +179,7 @@ def scene(request):
 
 
 def test_every_node_is_in_one_box_of_the_view_of_each_group_around_it(scene):
-    views = layout(scene)
+    views = drawings_of(scene)
     inside = {0: set(range(len(scene.nodes)))}
     for number, view in enumerate(views):
         own = [box for box in view.boxes if box.kind != "outside"]
@@ -195,7 +195,7 @@ def test_every_node_is_in_one_box_of_the_view_of_each_group_around_it(scene):
 
 
 def test_nothing_lies_on_anything_that_is_there_at_the_same_time(scene):
-    for view in layout(scene):
+    for view in drawings_of(scene):
         placed = [(box, box.width, box) for box in view.boxes]
         placed += [
             (thing, thing.width + thing.room, view.boxes[thing.box]) for thing in view.tensors
@@ -224,7 +224,7 @@ def together(scene, one, other):
 
 
 def test_backward_runs_upwards_along_every_edge(scene):
-    for view in layout(scene):
+    for view in drawings_of(scene):
         box_of = {node: i for i, box in enumerate(view.boxes) for node in box.nodes}
         links = {
             (box_of[i], box_of[j])
@@ -245,7 +245,7 @@ def test_backward_runs_upwards_along_every_edge(scene):
 
 
 def test_an_edge_touches_no_box_no_text_and_no_tensor(scene):
-    for view in layout(scene):
+    for view in drawings_of(scene):
         parts = [(box, (box.x, box.y, box.x + box.width, box.y + box.height)) for box in view.boxes]
         for box in view.boxes:
             left, bottom = box.x + box.width / 2 + BESIDE, box.y + box.height
@@ -292,11 +292,11 @@ def test_the_row_is_right_where_numbers_are_of_several_threads():
 
 def test_the_same_trace_is_drawn_the_same_way():
     seen = trace(recurrent)
-    assert layout(scene_of(seen)) == layout(scene_of(seen))
+    assert drawings_of(scene_of(seen)) == drawings_of(scene_of(seen))
 
 
 def test_iterations_that_never_live_together_share_a_column():
-    (view,) = layout(scene_of(trace(iterations)))
+    (view,) = drawings_of(scene_of(trace(iterations)))
     operations = [box for box in view.boxes if box.kind == "node"]
     assert len(operations) == 5
     assert len({box.x for box in operations}) == 1
@@ -310,18 +310,18 @@ def test_parts_that_live_together_for_one_step_stand_apart():
         del y
         return z
 
-    (view,) = layout(scene_of(trace(program)))
+    (view,) = drawings_of(scene_of(trace(program)))
     assert len({box.x for box in view.boxes if box.kind == "node"}) == 2
 
 
 def test_a_tensor_that_outlives_its_node_keeps_the_column():
-    (view,) = layout(scene_of(trace(detached_outlives_its_graph)))
+    (view,) = drawings_of(scene_of(trace(detached_outlives_its_graph)))
     assert len({box.x for box in view.boxes if box.kind == "node"}) == 2
 
 
 def test_a_box_has_room_for_its_texts():
     seen = trace(diamond)
-    (view,) = layout(scene_of(seen))
+    (view,) = drawings_of(scene_of(seen))
     for box in view.boxes:
         (node,) = box.nodes
         assert box.width > CHARACTER * len(box.title)
@@ -340,7 +340,7 @@ def test_a_tensor_is_at_home_with_the_node_that_made_it_and_its_area_tells_nothi
         return w
 
     seen = trace(program)
-    (view,) = layout(scene_of(seen))
+    (view,) = drawings_of(scene_of(seen))
     homes = {
         seen.tensors[thing.tensor].label: view.boxes[thing.box].title for thing in view.tensors
     }
@@ -356,7 +356,7 @@ def test_graphs_that_stand_side_by_side_go_below_one_another_where_they_are_too_
         a, b, c, d, e = [x.exp() for _ in range(5)]
         return a, b, c, d, e
 
-    (view,) = layout(scene_of(trace(program)))
+    (view,) = drawings_of(scene_of(trace(program)))
     operations = [box for box in view.boxes if box.title == "ExpBackward0"]
     assert view.width <= PANEL[0]
     assert len({box.x for box in operations}) > 1
@@ -371,14 +371,14 @@ def test_there_is_room_for_the_names_of_a_tensor_as_they_are_told():
         return batch
 
     seen = trace(program)
-    (view,) = layout(scene_of(seen))
+    (view,) = drawings_of(scene_of(seen))
     room = {seen.tensors[thing.tensor].label: thing.room for thing in view.tensors}
     told = {"data_loader[0][0]": len("data_loader[0][0]"), "data_loader[0][1]": 22}
     assert {label: round((room[label] - NAMES) / CHARACTER) for label in told} == told
 
 
 def test_wide_rows_are_broken():
-    views = layout(scene_of(trace(many_leaves)))
+    views = drawings_of(scene_of(trace(many_leaves)))
     assert max(view.width for view in views) < 1000
 
 
@@ -392,7 +392,7 @@ def test_a_group_hands_on_what_others_use_and_an_end_says_so():
     seen = trace(program)
     if not any(node.made for node in seen.nodes if not node.leaf):
         pytest.skip("this PyTorch does not tell what an operation made")
-    written = {box.title: label_below(box) for box in layout(scene_of(seen))[0].boxes}
+    written = {box.title: label_below(box) for box in drawings_of(scene_of(seen))[0].boxes}
     assert written["SumBackward0"] == "output scalar"
     assert written["after the steps of model"] == "[5, 1, 2]"
 
@@ -417,12 +417,12 @@ def test_of_a_folded_box_only_tensors_that_cross_its_border_are_drawn(links, sav
 def test_all_tensors_of_one_home_are_drawn():
     node = SceneNode("ExpBackward0", "exp", False, (), 0, 0, 0, 4, 1)
     saved = SceneTensor(8, 0, frozenset({0}), named=True, room=3)
-    (view,) = layout(Scene([node], [saved, None, saved], [(0, 1)]))
+    (view,) = drawings_of(Scene([node], [saved, None, saved], [(0, 1)]))
     assert [(drawn.tensor, drawn.box) for drawn in view.tensors] == [(0, 0), (2, 0)]
 
 
 def test_an_open_group_shows_its_neighbours():
-    views = layout(scene_made_by(chain))
+    views = drawings_of(scene_made_by(chain))
     inner = [view for view in views if view.parent is not None]
     assert inner
     for view in inner:
@@ -484,6 +484,13 @@ def test_a_source_with_one_user_stays_near_it_in_a_drawing_that_is_too_high():
     assert min(heights[40:]) == min(heights[:40])  # none is above the columns
 
 
+def test_a_lifted_source_stands_above_all_even_if_one_part_uses_it():
+    plan = plan_of([(1, 0), (2, 1), (2, 3)], {3})
+    layerings = [assign_layers(plan, [90.0] * 4, lifted) for lifted in (set(), {3})]
+    assert [layering.layers[:4] for layering in layerings] == [[0, 1, 2, 1], [1, 2, 3, 0]]
+    assert [layering.parts[-1][:1] for layering in layerings] == [[], [3]]
+
+
 def test_sources_are_in_the_upper_of_two_rows():
     width = (WIDEST_LAYER - GAP_X) / 2  # of which two have room
     assert _wrapped([[0, 1, 2], [3]], [width] * 4, {2}) == [[2, 0], [1], [3]]
@@ -502,7 +509,7 @@ def test_a_part_that_is_too_high_is_divided_into_even_columns():
 
 
 def test_a_drawing_ends_where_its_last_box_and_text_end():
-    (view,) = layout(scene_made_by(diamond))
+    (view,) = drawings_of(scene_made_by(diamond))
     things = [(box.x + box.width, box.y + box.height) for box in view.boxes]
     things += [(drawn.x + drawn.width + drawn.room, 0.0) for drawn in view.tensors]
     right, bottom = (max(side) for side in zip(*things, strict=True))
