@@ -32,7 +32,7 @@ import nbformat
 import psutil
 from nbformat import NotebookNode
 
-from backward_twice.misconceptions import FOLDER, misconceptions
+from backward_twice.misconceptions import FOLDER, misconceptions_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -54,7 +54,7 @@ def honest(exercise: str) -> Iterator[NotebookNode]:
     yield handed_in(exercise)
     yield nbformat.read(ROOT / "exercises" / exercise / f"{exercise}.ipynb", as_version=4)
     for path in sorted((FOLDER / exercise).glob("*.diff")):
-        for misconception in misconceptions(f"{exercise}.{path.stem}"):
+        for misconception in misconceptions_of(f"{exercise}.{path.stem}"):
             grade_id = f"answer-{path.stem.replace('_', '-')}"
             yield handed_in(exercise, {grade_id: misconception.source})
 

@@ -10,13 +10,13 @@ from backward_twice.checks import compare, question
 from backward_twice.checks.asking import LOOKS_LIKE
 from backward_twice.checks.plain import dumps, loads
 from backward_twice.checks.recognition import wrong_answer
-from backward_twice.misconceptions import misconceptions
+from backward_twice.misconceptions import misconceptions_of
 
 RESULTS = [None, 0, [], "text", torch.ones(()), lambda: 0]
 
 
 def stored(exercise, name, misconception):
-    [found] = [m for m in misconceptions(f"{exercise}.{name}") if m.name == misconception]
+    [found] = [m for m in misconceptions_of(f"{exercise}.{name}") if m.name == misconception]
     return found, answer_in(solution(exercise), exercise, name, replaced=found.source)
 
 
@@ -74,7 +74,7 @@ def test_another_error_is_not():
 @NAMED
 def test_a_misconception_lacks_no_name(exercise, name):
     asked = question(f"{exercise}.{name}")
-    for misconception in misconceptions(f"{exercise}.{name}"):
+    for misconception in misconceptions_of(f"{exercise}.{name}"):
         try:
             asked.observe(wrong_answer(misconception, asked.answer), asked.inputs(0))
         except Exception as error:

@@ -18,7 +18,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from backward_twice.checks import Task, asking, check, question
 from backward_twice.checks.plain import MAX_DEPTH, MAX_DIMENSIONS, dumps, loads
 from backward_twice.exercises import generate
-from backward_twice.misconceptions import FOLDER, OutdatedChange, changed, misconceptions
+from backward_twice.misconceptions import FOLDER, OutdatedChange, changed, misconceptions_of
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
@@ -283,7 +283,7 @@ def test_draws_differ_and_repeat(exercise, name):
 def test_every_question_has_typical_wrong_answers(subtests):
     for exercise, name in QUESTIONS:
         with subtests.test(question=f"{exercise}.{name}"):
-            assert len(misconceptions(f"{exercise}.{name}")) >= 2
+            assert len(misconceptions_of(f"{exercise}.{name}")) >= 2
 
 
 def test_every_misconception_is_about_a_question():
@@ -293,7 +293,7 @@ def test_every_misconception_is_about_a_question():
 WRONG = [
     (exercise, name, misconception)
     for exercise, name in QUESTIONS
-    for misconception in misconceptions(f"{exercise}.{name}")
+    for misconception in misconceptions_of(f"{exercise}.{name}")
 ]
 
 

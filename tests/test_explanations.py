@@ -12,7 +12,7 @@ from backward_twice.checks import calls, check, compare, question
 from backward_twice.checks.asking import LOOKS_LIKE, SMALLEST_CASE
 from backward_twice.checks.plain import loads
 from backward_twice.checks.recognition import replies, wrong_answer
-from backward_twice.misconceptions import misconceptions
+from backward_twice.misconceptions import misconceptions_of
 
 SEEDS = (0, 1)
 
@@ -29,7 +29,7 @@ def test_every_misconception_that_runs_gets_its_reply_alone(exercise, name):
     name = f"{exercise}.{name}"
     asked, number = question(name), 0
     inputs = [asked.inputs(seed) for seed in SEEDS]
-    for misconception in misconceptions(name):
+    for misconception in misconceptions_of(name):
         answer = wrong_answer(misconception, asked.answer)
         try:
             observed = [asked.observe(answer, each) for each in inputs]
@@ -60,7 +60,7 @@ def test_a_reply_is_two_sentences_at_most():
 
 def test_the_check_says_the_belief_and_the_way_to_the_inputs():
     [detached] = [
-        m for m in misconceptions("two_losses.one_update") if m.name == "detach_the_output"
+        m for m in misconceptions_of("two_losses.one_update") if m.name == "detach_the_output"
     ]
     answer = wrong_answer(detached, "one_update")
     said = said_of("two_losses.one_update", answer)

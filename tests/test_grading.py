@@ -27,7 +27,7 @@ from backward_twice.grading.judging import grader, journal
 from backward_twice.grading.judging.draws import DRAWS, Draws, read_draws
 from backward_twice.grading.judging.master import Answers, read_master
 from backward_twice.grading.platforms.nbgrader import gradebook
-from backward_twice.misconceptions import misconceptions
+from backward_twice.misconceptions import misconceptions_of
 
 CHECKOUT = Path(__file__).parents[1]
 NAME = "two_losses"
@@ -262,8 +262,8 @@ def test_right_answers_have_all_points_and_wrong_ones_lose_theirs(exercise):
     result = graded(right)
     assert (result["state"], result["points"]) == ("graded", master.max_points), result
     for asked in master.questions:
-        assert misconceptions(asked.question)
-        for wrong in misconceptions(asked.question):
+        assert misconceptions_of(asked.question)
+        for wrong in misconceptions_of(asked.question):
             sources = {**right.sources, asked.answer: (wrong.source,)}
             result = graded(replace(right, sources=sources))
             points = {found["id"]: found["points"] for found in result["questions"]}

@@ -18,7 +18,7 @@ import nbformat
 import pytest
 import yaml
 
-from backward_twice.execute import execute
+from backward_twice.execute import execute_notebook
 from backward_twice.verdicts import MIME, read_ledger, stored_verdicts, updated_ledger
 
 ROOT = Path(__file__).parents[1]
@@ -237,7 +237,7 @@ def test_nothing_stored_can_change_unseen(tmp_path):
     )
     good = nbformat.v4.new_notebook(cells=[cell("print(3.14)"), raising, player])
     nbformat.write(good, tmp_path / "good.ipynb")
-    execute(tmp_path / "good.ipynb")
+    execute_notebook(tmp_path / "good.ipynb")
     stored = nbformat.read(tmp_path / "good.ipynb", as_version=4)
     changed = {}
     for change in CHANGES:

@@ -13,7 +13,7 @@ from backward_twice.grading.feedback.student_page import page
 from backward_twice.grading.judging import grader
 from backward_twice.grading.judging.draws import DRAWS
 from backward_twice.grading.judging.master import Answers, read_master
-from backward_twice.grading.judging.played import MOST_LINES, played
+from backward_twice.grading.judging.played import MOST_LINES, play_program
 
 TWICE = """x = torch.ones(2, requires_grad=True)
 y = x.exp().sum()
@@ -23,7 +23,7 @@ print("never")"""
 
 
 def test_each_line_that_ran_says_what_it_did():
-    lines = played(TWICE)
+    lines = play_program(TWICE)
     assert [step["line"] for step in lines] == TWICE.splitlines()[:4]
     assert [step["held"] for step in lines] == [0, 8, 0, 0]
     first, makes, frees, raises = (step["did"] for step in lines)
@@ -35,15 +35,15 @@ def test_each_line_that_ran_says_what_it_did():
 
 def test_a_change_in_place_and_a_gradient_that_goes():
     program = "x = torch.ones(1, requires_grad=True)\ny = x.exp()\ny.add_(1)\nx.grad = y.detach()"
-    changes, there, gone = (step["did"] for step in played(f"{program}\nx.grad = None")[2:])
+    changes, there, gone = (step["did"] for step in play_program(f"{program}\nx.grad = None")[2:])
     assert changes == "makes AddBackward0; changes in place the tensors saved by ExpBackward0"
     assert there == "x.grad is [3.72]"
     assert gone == "x.grad is None"
 
 
 def test_a_loop_of_many_lines_is_not_played():
-    assert played(f"for _ in range({MOST_LINES}):\n    pass") == []
-    assert played("") == []
+    assert play_program(f"for _ in range({MOST_LINES}):\n    pass") == []
+    assert play_program("") == []
 
 
 PROGRAMS = [
@@ -63,7 +63,7 @@ def test_every_questions_case_can_be_played(name):
         observed = "{}" if name != "shared_trunk.retain_flags" else flags(asked, inputs)
         case = asked.smallest_case(asked.findings(observed, inputs), observed, inputs)
         assert case
-        lines = played(case)
+        lines = play_program(case)
         played_once += bool(lines)
         source = {line.strip() for line in case.splitlines()}
         assert {step["line"].strip() for step in lines} <= source

@@ -15,14 +15,14 @@ from backward_twice.grading.feedback.student_page import page
 from backward_twice.grading.judging import grader
 from backward_twice.grading.judging.journal import open_journal
 from backward_twice.grading.platforms.nbgrader.autograded import notebook
-from backward_twice.misconceptions import misconceptions
+from backward_twice.misconceptions import misconceptions_of
 
 EVIL = "<script>alert(1)</script>"
 
 
 def believed(asked, name, what):
     """The results of an answer with this misconception for the draws of a job's question."""
-    [misconception] = [m for m in misconceptions(f"{NAME}.{name}") if what in m.reply]
+    [misconception] = [m for m in misconceptions_of(f"{NAME}.{name}") if what in m.reply]
     ask = question(f"{NAME}.{name}")
     answer = wrong_answer(misconception, ask.answer)
     [step] = [s for s in asked["steps"] if s["kind"] == "question" and s["id"] == name]

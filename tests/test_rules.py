@@ -17,7 +17,7 @@ from backward_twice.checks import question
 from backward_twice.checks.plain import loads
 from backward_twice.checks.recognition import wrong_answer
 from backward_twice.checks.task import as_torch_begins
-from backward_twice.misconceptions import misconceptions, with_change
+from backward_twice.misconceptions import misconceptions_of, with_change
 
 REFUSED = tomllib.loads(Path(__file__).with_name("refused_answers.toml").read_text("utf-8"))
 HINTS = re.compile(r"<details>.*?</details>", re.S)
@@ -63,7 +63,7 @@ def refused(name, rule):
     if "change" in entry:
         found = with_change(name, f"changed: {rule}", entry["change"].strip("\n").splitlines())
     else:
-        [found] = [m for m in misconceptions(name) if m.name == entry["misconception"]]
+        [found] = [m for m in misconceptions_of(name) if m.name == entry["misconception"]]
     return wrong_answer(found, question(name).answer), entry
 
 

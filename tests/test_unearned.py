@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from backward_twice.checks import question
 from backward_twice.checks.recognition import wrong_answer
-from backward_twice.misconceptions import misconceptions
+from backward_twice.misconceptions import misconceptions_of
 from gradtrace import snapshot
 
 SEEDS = range(100, 105)
@@ -766,7 +766,7 @@ def test_who_knows_layers_by_heart_has_not_measured_them():
 @pytest.mark.parametrize("name", ["kept_gradients.kept_values", "outside_the_loop.train_sampled"])
 def test_who_hands_in_often_has_no_luck(name):
     """Some draws of these questions once passed a misconception."""
-    for misconception in misconceptions(name):
+    for misconception in misconceptions_of(name):
         for seed in range(1000, 1060):
             with suppress(RuntimeError):
                 assert wrong(name, wrong_answer(misconception, question(name).answer), seed)

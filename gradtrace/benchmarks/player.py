@@ -21,7 +21,7 @@ from models import MODELS, recurrent_loop
 from playwright.sync_api import Browser, sync_playwright
 
 from gradtrace import trace
-from gradtrace.draw.layout import layout
+from gradtrace.draw.layout import drawings_of
 from gradtrace.player.page import static_html
 from gradtrace.player.trace_scene import scene_of
 
@@ -100,7 +100,7 @@ def measure(browser: Browser, program: Callable[[], object], file: Path) -> None
     seen = trace(program, max_steps=10**6)
     seen.to_html(file)
     weight = len(gzip.compress(file.read_bytes(), 6))
-    views = layout(scene_of(seen))
+    views = drawings_of(scene_of(seen))
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.goto("about:blank")
     empty = statistics.median(page.evaluate(FRAMES))

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from gradtrace import snapshot, trace
-from gradtrace.draw.fold import fold, views
+from gradtrace.draw.fold import tree_of_groups, views
 from gradtrace.draw.groups import ALIKE, Group
-from gradtrace.draw.layout import layout
+from gradtrace.draw.layout import drawings_of
 from gradtrace.draw.scene import Scene, SceneNode
 from gradtrace.player.trace_scene import scene_of
 from gradtrace.snapshots.pictures import graph_html
@@ -18,7 +18,7 @@ from gradtrace.snapshots.pictures import graph_html
 def first_sight(program, *arguments):
     seen = trace(program, *arguments, max_steps=10**6)
     assert seen.error is None
-    return layout(scene_of(seen))
+    return drawings_of(scene_of(seen))
 
 
 def titles(view):
@@ -207,7 +207,7 @@ def test_more_than_a_few_time_steps_are_shown_by_the_first_two_and_the_last(step
         out, _ = model(torch.ones(steps, 1, 2))
         return out.sum()
 
-    groups = [fold(scene_of(trace(program)))]
+    groups = [tree_of_groups(scene_of(trace(program)))]
     for group in groups:  # grows while it is read
         groups += [member for member in group.members if isinstance(member, Group)]
     (run,) = [group for group in groups if group.kind == "run"]
@@ -357,7 +357,7 @@ def test_a_hundred_thousand_nodes_are_folded(names):
 def test_groups_are_intervals_of_the_row():
     scene = scene_of(trace(transformer))
     place = {i: node.order for i, node in enumerate(scene.nodes)}
-    groups = [fold(scene)]
+    groups = [tree_of_groups(scene)]
     for group in groups:
         groups += [member for member in group.members if not isinstance(member, int)]
         orders = sorted(order for i in group.nodes() if (order := place[i]) is not None)

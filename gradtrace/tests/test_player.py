@@ -18,7 +18,7 @@ from packed_records import unpacked
 
 import gradtrace.player.page
 from gradtrace import Player, Trace, trace
-from gradtrace.player.outcome import outcome
+from gradtrace.player.outcome import describe_outcome
 from gradtrace.player.page import module, payload, static_html
 from gradtrace.tracing import steps
 
@@ -73,7 +73,7 @@ def line_of(seen, source):
 
 def test_outcome_names_the_error_its_line_and_what_made_it():
     seen = trace(twice)
-    first, second = outcome(seen)
+    first, second = describe_outcome(seen)
     last = line_of(seen, "loss.backward()")
     assert first.startswith(f"Line {last} raises RuntimeError: Trying to backward")
     assert second == (
@@ -85,28 +85,29 @@ def test_outcome_names_the_error_its_line_and_what_made_it():
 def test_outcome_of_the_same_line_in_a_loop():
     seen = trace(in_a_loop)
     line = line_of(seen, "loss.backward()")
-    assert outcome(seen)[1].endswith(f"were freed by line {line}, when it ran before.")
+    assert describe_outcome(seen)[1].endswith(f"were freed by line {line}, when it ran before.")
 
 
 def test_outcome_of_a_modification():
     seen = trace(modified)
     line = line_of(seen, "y.add_(1)")
-    assert outcome(seen)[1] == (
+    assert describe_outcome(seen)[1] == (
         "The backward pass stopped in ExpBackward0, whose saved tensor was changed in place by "
         f"line {line}."
     )
 
 
 def test_outcome_blames_backward_only_for_backward():
-    assert [s.split(" raises ")[1] for s in outcome(trace(unrelated))] == ["ValueError: of its own"]
-    assert outcome(trace(silent))[0].endswith("raises AssertionError")
-    assert outcome(trace(caught_before)) == ["Ends without an error."]
+    (sentence,) = describe_outcome(trace(unrelated))
+    assert sentence.endswith(" raises ValueError: of its own")
+    assert describe_outcome(trace(silent))[0].endswith("raises AssertionError")
+    assert describe_outcome(trace(caught_before)) == ["Ends without an error."]
 
 
 def test_outcome_tells_what_was_not_recorded():
     seen = trace(twice, max_steps=1)
-    assert outcome(seen)[-1] == "2 more lines ran before the last step and were not recorded."
-    assert len(outcome(seen)) == 2
+    _, unrecorded = describe_outcome(seen)
+    assert unrecorded == "2 more lines ran before the last step and were not recorded."
 
 
 def test_payload_is_json_and_holds_the_whole_trace():
@@ -116,7 +117,7 @@ def test_payload_is_json_and_holds_the_whole_trace():
     records = {name: getattr(steps, name, tuple_of) for name in names}
     played = unpacked(data["records"], records)
     assert len(played.pop("views")[0][4]) == len(seen.nodes)
-    assert list(played.pop("outcome")) == outcome(seen)
+    assert list(played.pop("outcome")) == describe_outcome(seen)
     assert Trace(**played) == seen
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradtrace import trace
-from gradtrace.draw.layout import layout
+from gradtrace.draw.layout import drawings_of
 from gradtrace.player.trace_scene import scene_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -29,7 +29,7 @@ HIGHER = {"siamese": 1.25}
 def views_of(program):
     seen = trace(program, max_steps=10**6)
     assert seen.error is None
-    return layout(scene_of(seen))
+    return drawings_of(scene_of(seen))
 
 
 @pytest.fixture(params=ZOO, ids=lambda program: program.__name__)

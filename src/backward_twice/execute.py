@@ -21,7 +21,7 @@ SOLUTIONS = Path("solutions")
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
-def execute(path: Path) -> None:
+def execute_notebook(path: Path) -> None:
     """Run all cells of the notebook at ``path`` and store their outputs in it.
 
     Raises:
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> None:
     for number, path in enumerate(paths, 1):
         print(f"[{number}/{len(paths)}] {path}", end=" ", flush=True)
         began = time.perf_counter()
-        execute(path)
+        execute_notebook(path)
         print(f"{time.perf_counter() - began:.0f} s")
     write_ledger(sorted(NOTEBOOKS.glob("*.ipynb")))
     print("book/claims.yml is up to date")

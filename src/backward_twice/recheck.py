@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from backward_twice.execute import NOTEBOOKS, execute
+from backward_twice.execute import NOTEBOOKS, execute_notebook
 from backward_twice.verdicts import read_ledger, stored_verdicts
 
 VERSIONS = Path(__file__).parents[2] / "book/versions.csv"
@@ -33,7 +33,7 @@ def differences(notebooks: Path = NOTEBOOKS) -> list[str]:
         paths = [path for path in sorted(copies.glob("*.ipynb")) if stored_verdicts([path])]
         for number, path in enumerate(paths, 1):
             print(f"[{number}/{len(paths)}] {path.name}", file=sys.stderr)
-            execute(path)
+            execute_notebook(path)
         verdicts = stored_verdicts(paths)
     lines = []
     for row in read_ledger():

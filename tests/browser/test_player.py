@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gradtrace import trace
-from gradtrace.draw.layout import layout
+from gradtrace.draw.layout import drawings_of
 from gradtrace.player.page import module, payload, static_html
 from gradtrace.player.trace_scene import scene_of
 from gradtrace.questions import (
@@ -162,7 +162,7 @@ def test_a_page_unpacks_what_was_traced(show, page):
     def known(parts):
         return json.loads(json.dumps([asdict(part) for part in parts]))
 
-    drawings = layout(scene_of(seen))
+    drawings = drawings_of(scene_of(seen))
     assert len(drawings) > 1
     parts = {"nodes": seen.nodes, "tensors": seen.tensors, "steps": seen.steps, "views": drawings}
     assert read == {name: known(some) for name, some in parts.items()}

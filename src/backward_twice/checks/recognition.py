@@ -10,7 +10,7 @@ from typing import Any
 from backward_twice.checks.comparison import alike
 from backward_twice.checks.plain import Plain, loads
 from backward_twice.checks.task import Task
-from backward_twice.misconceptions import Misconception, misconceptions
+from backward_twice.misconceptions import Misconception, misconceptions_of
 
 _MOST_REPLIES = 3
 
@@ -43,7 +43,7 @@ def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str
     with warnings.catch_warnings(action="ignore"):
         fitting = {  # two with the same result may have one reply
             misconception.reply: None
-            for misconception in misconceptions(name)
+            for misconception in misconceptions_of(name)
             if all(_gives(misconception, task, *draw) for draw in draws)
         }
     return list(fitting) if len(fitting) <= _MOST_REPLIES else []

@@ -45,7 +45,7 @@ from backward_twice.grading.platforms.roster import Roster, read_roster
 from backward_twice.grading.platforms.upload import Collected, read_all_collected
 
 
-def collect(
+def collect_download(
     download: Path, exercise: str, submissions: Path, roster: Roster | None = None
 ) -> tuple[str, int, list[str]]:
     """Sort a download into the folder of submissions; replace students' earlier submissions.
@@ -238,7 +238,7 @@ def main(arguments: list[str] | None = None) -> int:
             )
         options.into.mkdir(parents=True, exist_ok=True)
         roster = read_roster(options.roster) if options.roster else None
-        platform, number, warnings = collect(
+        platform, number, warnings = collect_download(
             options.download, options.exercise, options.into, roster
         )
     except (GradingError, OSError) as error:

@@ -49,7 +49,7 @@ class Misconception:
 
 
 @cache
-def misconceptions(question: str) -> tuple[Misconception, ...]:
+def misconceptions_of(question: str) -> tuple[Misconception, ...]:
     """Return the misconceptions about a question ``"<exercise>.<question>"``, in stored order.
 
     A question without a file, such as a teacher's own, has none.

@@ -48,7 +48,7 @@ def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> I
     ``excess`` returns how many times larger than its panel a view is, at most 1 if it fits; a view
     opens as many groups as fit.
     """
-    pending = [View(fold(scene), None)]
+    pending = [View(tree_of_groups(scene), None)]
     for index, view in enumerate(pending):  # grows while it is read
         _fit(view, excess)
         for box in view.boxes:
@@ -72,7 +72,7 @@ def _fit(view: View, excess: Callable[[View], float]) -> None:
     _, view.boxes, view.path = min(ways, key=lambda way: way[0])
 
 
-def fold(scene: Scene) -> Group:
+def tree_of_groups(scene: Scene) -> Group:
     """Return the tree of groups of all nodes."""
     order = topological_order(scene)
     tree = group_by_place(scene, order)

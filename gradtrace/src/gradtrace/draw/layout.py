@@ -29,7 +29,7 @@ from gradtrace.draw.plan import Plan, add_tensors, plan_view
 from gradtrace.draw.scene import Scene
 
 
-def layout(scene: Scene) -> list[Drawing]:
+def drawings_of(scene: Scene) -> list[Drawing]:
     """Return the drawings of a scene: the first view, and one for each group that can be opened.
 
     >>> import torch
@@ -38,7 +38,7 @@ def layout(scene: Scene) -> list[Drawing]:
     >>> def program():
     ...     x = torch.ones(1, requires_grad=True)
     ...     y = x.exp()
-    >>> (view,) = layout(scene_of(trace(program)))
+    >>> (view,) = drawings_of(scene_of(trace(program)))
     >>> leaf, operation = view.boxes
     >>> leaf.y < operation.y, [(edge.start, edge.end) for edge in view.edges]
     (True, [(1, 0)])

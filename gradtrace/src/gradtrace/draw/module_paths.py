@@ -32,7 +32,7 @@ def topological_order(scene: Scene) -> list[int]:
     return ordered
 
 
-def module_paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
+def infer_module_paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
     """Return the path of the module of each operation, inferred from the parameters around it.
 
     It is empty for operations of no module.

@@ -56,7 +56,7 @@ def size(nbytes: int) -> str:
 _UNITS = ("B", "kB", "MB", "GB")
 
 
-def svg(
+def svg_text(
     drawing: Drawing,
     faces: Sequence[Face],
     texts: Mapping[int, str],

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 
 from gradtrace.draw.groups import Group, shared_module
-from gradtrace.draw.module_paths import module_paths, parameter_modules
+from gradtrace.draw.module_paths import infer_module_paths, parameter_modules
 from gradtrace.draw.scene import Scene, Scope
 
 
@@ -53,7 +53,7 @@ def _scopes_of(scene: Scene, order: list[int]) -> dict[int, tuple[Scope, ...]]:
             i: path for i, path in parameter_modules(scene, order).items() if not scopes[i][-1].path
         }
     else:
-        paths = module_paths(scene, order)
+        paths = infer_module_paths(scene, order)
     for i, path in paths.items():
         modules = (Scope("module", None, None, path[:k]) for k in range(1, len(path) + 1))
         scopes[i] = (*scopes[i], *modules)

@@ -30,7 +30,7 @@ from IPython.display import display
 from gradtrace.notebook.controls import MAX_SETTINGS, Control, controls_of, function_name
 from gradtrace.notebook.reader_edits import Edits, compiled, definitions, expression
 from gradtrace.notebook.widget import Player
-from gradtrace.player.outcome import outcome
+from gradtrace.player.outcome import describe_outcome
 from gradtrace.player.page import framed, standalone, static_html, write
 from gradtrace.player.playback import Trace, trace
 from gradtrace.questions import Asked, Program
@@ -157,7 +157,7 @@ class Exploration:
     def __repr__(self) -> str:
         lines = [f"{self.__name__}: {len(self._stored)} setting(s)"]
         for setting, stored in zip(self._settings(), self._stored, strict=True):
-            end = textwrap.shorten(outcome(stored)[0], 90, placeholder=" ...")
+            end = textwrap.shorten(describe_outcome(stored)[0], 90, placeholder=" ...")
             lines.append(f"  {setting}: {end}")
         return "\n".join(lines)
 

@@ -18,7 +18,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from gradtrace.questions import line_of
-from gradtrace.tracing.function_source import function_source
+from gradtrace.tracing.function_source import read_function_source
 
 UNEDITED = "as written"
 _THE_LINE = "..."
@@ -69,7 +69,7 @@ class Edits:
                 f"{type(function).__name__}"
             )
         self.original = function
-        self.lines = function_source(function.__name__, function.__code__).lines
+        self.lines = read_function_source(function.__name__, function.__code__).lines
         self.edits = [self._edit(name, changes) for name, changes in edits.items()]
         self.combinations = self._combinations(limit)
         self.labels = [self._label(combination) for combination in self.combinations]
@@ -172,7 +172,7 @@ def compiled(function: FunctionType, source: str) -> FunctionType:
     Raises:
         ValueError: the source is not that of one valid function.
     """
-    first = min(function_source(function.__name__, function.__code__).lines)
+    first = min(read_function_source(function.__name__, function.__code__).lines)
     digest = hashlib.sha256(source.encode("utf-8", "backslashreplace")).hexdigest()[:12]
     filename = f"<{function.__name__}, edited: {digest}>"
     free = function.__code__.co_freevars
@@ -242,7 +242,7 @@ def _collect(function: FunctionType, statements: dict[str, None], names: set[str
             statements[imported] = None
         elif isinstance(value, FunctionType) and module == function.__module__:
             _collect(value, statements, names)
-            source = function_source(name, value.__code__).lines.values()
+            source = read_function_source(name, value.__code__).lines.values()
             statements["\n".join(("", *source, ""))] = None
         elif isinstance(value, type) and module == function.__module__:
             members = [getattr(member, "__func__", member) for member in vars(value).values()]

@@ -6,13 +6,13 @@ from gradtrace.autograd.nodes import FREED, MODIFIED
 from gradtrace.tracing.steps import Raised, TraceData
 
 
-def outcome(trace: TraceData) -> list[str]:
+def describe_outcome(trace: TraceData) -> list[str]:
     """Describe in sentences how the program ended.
 
     >>> from gradtrace import trace
     >>> def fine():
     ...     return 1
-    >>> outcome(trace(fine))
+    >>> describe_outcome(trace(fine))
     ['Ends without an error.']
     """
     sentences = []

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from gradtrace.autograd.collector import no_garbage_collection
-from gradtrace.draw.layout import layout
-from gradtrace.player.outcome import outcome
+from gradtrace.draw.layout import drawings_of
+from gradtrace.player.outcome import describe_outcome
 from gradtrace.player.prompt import Question
 from gradtrace.player.trace_scene import scene_of
 from gradtrace.tracing.packing import packed
@@ -90,8 +90,8 @@ def payload(trace: TraceData) -> dict[str, Any]:
 def _played(trace: TraceData) -> dict[str, Any]:
     """Return a trace with its drawings and its outcome."""
     with no_garbage_collection():
-        views = layout(scene_of(trace))
-    return vars(trace) | {"views": views, "outcome": outcome(trace)}
+        views = drawings_of(scene_of(trace))
+    return vars(trace) | {"views": views, "outcome": describe_outcome(trace)}
 
 
 def static_html(
@@ -270,7 +270,8 @@ def _as_text(
             number, choice = divmod(number, len(control["options"]))
             setting.append(f"{control['name']} = {control['options'][choice]}")
         settings = html.escape(", ".join(reversed(setting))) or html.escape(trace.function)
-        rows.append(f"<tr><td>{settings}</td><td>{html.escape(' '.join(outcome(trace)))}</td></tr>")
+        outcome = html.escape(" ".join(describe_outcome(trace)))
+        rows.append(f"<tr><td>{settings}</td><td>{outcome}</td></tr>")
     table = (
         "<table><thead><tr><th>setting</th><th>outcome</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>"

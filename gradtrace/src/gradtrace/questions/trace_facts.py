@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from gradtrace.autograd.nodes import ALIVE, FREED, MODIFIED
-from gradtrace.player.outcome import outcome
+from gradtrace.player.outcome import describe_outcome
 from gradtrace.tracing.function_source import parsed
 from gradtrace.tracing.steps import TraceData
 
 
 def ending(trace: TraceData) -> str:
     """Describe how the program ended, with only the beginning of a long message."""
-    first, *rest = outcome(trace)
+    first, *rest = describe_outcome(trace)
     if trace.error is not None:
         short = trace.error.message.partition(" (")[0].partition(": [")[0].rstrip(".")
         first = f"Line {trace.error.line} raises {trace.error.type}: {short}.".replace(": .", ".")

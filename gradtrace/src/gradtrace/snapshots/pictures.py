@@ -13,8 +13,8 @@ from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.autograd.nodes import FREED, HIDDEN
 from gradtrace.autograd.saved import GraphData
 from gradtrace.draw.drawing import Box, Drawing
-from gradtrace.draw.layout import layout
-from gradtrace.draw.svg import Face, size, svg
+from gradtrace.draw.layout import drawings_of
+from gradtrace.draw.svg import Face, size, svg_text
 from gradtrace.snapshots.boxes import (
     activations_of,
     needed_slots,
@@ -35,7 +35,8 @@ class _Picture(NamedTuple):
     shared_with: list[list[int]]
 
     def svg(self, title: str, description: str, standalone: bool = False) -> str:
-        return svg(self.drawing, self.faces, self.texts, self.homes, title, description, standalone)
+        contents = self.faces, self.texts, self.homes
+        return svg_text(self.drawing, *contents, title, description, standalone)
 
     def words(self) -> str:
         """Return the picture as an HTML list, for readers who do not see it."""
@@ -74,7 +75,7 @@ class Pictures:
         nodes = self._nodes = graph.nodes
         with no_garbage_collection():
             self._scene = scene_of_nodes(nodes, [node.next for node in nodes], graph.model)
-            self.drawings = layout(self._scene)
+            self.drawings = drawings_of(self._scene)
         self._storages = {storage: place for place, storage in enumerate(saved_storages(nodes))}
         self._owners = storage_owners(nodes)
         self._leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf}

@@ -28,7 +28,7 @@ class FunctionSource(NamedTuple):
     branches: list[tuple[int, range]]
 
 
-def function_source(name: str, code: CodeType) -> FunctionSource:
+def read_function_source(name: str, code: CodeType) -> FunctionSource:
     for flag, kind in _KINDS.items():
         if code.co_flags & flag:
             raise TypeError(

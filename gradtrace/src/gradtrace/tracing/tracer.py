@@ -35,7 +35,7 @@ from gradtrace.autograd.tensors import gradient_of, is_cut_off, shape_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.tracing.backward_recorder import BackwardRecorder
 from gradtrace.tracing.calls import Calls
-from gradtrace.tracing.function_source import function_source
+from gradtrace.tracing.function_source import read_function_source
 from gradtrace.tracing.live import LiveGraph
 from gradtrace.tracing.steps import MAX_STEPS, Raised, Step, TraceData, Variable
 from gradtrace.tracing.values import numbers_of, value_of
@@ -145,7 +145,7 @@ class _Recorder:
 
     def read_source(self, code: CodeType) -> None:
         self.code = code
-        self.source = function_source(self.name, code)
+        self.source = read_function_source(self.name, code)
         self.statement = {
             line: first
             for first, last in self.source.statements.items()

@@ -22,7 +22,7 @@ from backward_twice.checks.recognition import replies
 from backward_twice.grading import GradingError
 from backward_twice.grading.judging.draws import Draws
 from backward_twice.grading.judging.master import AnswerCell, Answers, Master, QuestionCell
-from backward_twice.grading.judging.played import played
+from backward_twice.grading.judging.played import play_program
 from backward_twice.grading.sandbox.forks import shared
 from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
 from backward_twice.grading.sandbox.protocol import StepResult, check_sandbox, run_steps
@@ -316,7 +316,7 @@ def _explained(step: Json, reply: StepResult) -> tuple[list[str], str]:
 
 def _played(case: str) -> list[Json]:
     try:
-        return played(case)
+        return play_program(case)
     except Exception:  # a case that cannot be played is still a case
         return []
 

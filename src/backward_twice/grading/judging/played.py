@@ -28,7 +28,7 @@ _FILE = "<the smallest case>"
 _NAME = "case"
 
 
-def played(program: str) -> list[dict[str, Any]]:
+def play_program(program: str) -> list[dict[str, Any]]:
     """Run one of the course's own programs line by line.
 
     Returns:

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from backward_twice.grading.sandbox import syscalls
 from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
-from backward_twice.grading.sandbox.policy import policy
+from backward_twice.grading.sandbox.policy import bubblewrap_arguments
 from backward_twice.grading.sandbox.process import UNENDING, unnamed_file
 
 _HOLDER = ("/usr/bin/cat",)  # it keeps the namespaces open, for as long as its input is
@@ -34,7 +34,7 @@ def bubblewrap_command(hide: tuple[Path, ...]) -> list[str]:
     """Return the command that makes namespaces in which these folders are hidden."""
     if (program := shutil.which("bwrap")) is None:
         raise SandboxError("bubblewrap (the program bwrap) is not installed")
-    return [program, *policy(hide)]
+    return [program, *bubblewrap_arguments(hide)]
 
 
 class Namespaces:

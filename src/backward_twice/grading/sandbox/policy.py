@@ -10,7 +10,7 @@ from pathlib import Path
 from backward_twice.grading.sandbox.process import OURS, folder_of
 
 
-def policy(hide: Iterable[Path] = ()) -> list[str]:
+def bubblewrap_arguments(hide: Iterable[Path] = ()) -> list[str]:
     """Return bubblewrap's arguments, which decide what a submission may see.
 
     It sees its own namespaces, ``/usr``, the Python installation and its packages, all read-only,
