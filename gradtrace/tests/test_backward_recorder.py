@@ -6,8 +6,8 @@ import weakref
 
 import pytest
 import torch
-from packed_records import read_back
 from torch.utils.checkpoint import checkpoint
+from trace_helpers import read_back
 
 from gradtrace import Trace, trace, watch
 from gradtrace.tracing import backward_recorder

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from packed_records import unpacked
+from trace_helpers import unpacked
 
 import gradtrace.player.page
 from gradtrace import Player, Trace, trace

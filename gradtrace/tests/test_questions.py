@@ -168,8 +168,6 @@ def test_gradients():
     asked = put(WhichGetGradients(setting={"retain_graph": True}))
     assert asked.right == ("x",)
     assert asked.replies["unused"] == "unused.grad is None."
-    early = put(WhichGetGradients(until="loss1 = y.mean()"))
-    assert early.right == ("none of them",)
 
 
 def test_settings():

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from packed_records import read_back
 from torch.utils.checkpoint import checkpoint
+from trace_helpers import modified_at, read_back
 
 from gradtrace import trace
 from gradtrace.autograd import frames
@@ -39,7 +39,8 @@ def freed_by(seen):
 
 
 def modified_by(seen):
-    return sorted((seen.nodes[node].name, text(seen, line)) for node, line in seen.modified.items())
+    lines = modified_at(seen).items()
+    return sorted((seen.nodes[node].name, text(seen, line)) for node, line in lines)
 
 
 def names(seen, step=-1):
@@ -134,7 +135,7 @@ def test_optimizer_step_between_two_backwards():
     seen = trace(program)
     assert "modified by an inplace operation" in seen.error.message
     assert {line for _, line in modified_by(seen)} == {"optimizer.step()"}
-    assert seen.modified[seen.error.node]
+    assert modified_at(seen)[seen.error.node]
 
 
 @needs_keep_graph

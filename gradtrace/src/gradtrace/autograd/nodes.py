@@ -100,10 +100,6 @@ class HeldBytes(NamedTuple):
     leaves: int
     inputs: int
 
-    @property
-    def total(self) -> int:
-        return sum(self)
-
 
 def state_of(slots: Iterable[str]) -> str:
     """Return the state of a node from the states of its slots."""

@@ -102,6 +102,7 @@ def static_html(
     question: Question | None = None,
     key: str = "",
     carrier: str = "",
+    above: str = "",
 ) -> str:
     """Return self-contained HTML that plays the traces without a kernel and without a network.
 
@@ -113,6 +114,7 @@ def static_html(
         key: identifies the live :class:`~gradtrace.Player` that the page joins, if there is one.
         carrier: the function whose player on the same page contains the front end, if this one
             leaves it out; else empty.
+        above: what a page without scripts shows first; by default what to do in a notebook.
 
     Without scripts the page shows the outcome of each setting as text, folded below a question.
 
@@ -120,25 +122,8 @@ def static_html(
     >>> "Ends without an error." in static_html([trace(lambda: 1)])
     True
     """
-    hint = "In Jupyter, run the cell or trust the notebook."
-    if carrier:
-        hint += (
-            f" The notebook stores the player's script once, with the first player ({carrier}). "
-            "Scroll to that player, or run this cell with a kernel."
-        )
-    return _element(traces, controls, initial, question, _hint(hint), key, carrier)
-
-
-def _element(
-    traces: Sequence[TraceData],
-    controls: Sequence[dict[str, Any]],
-    initial: Sequence[int],
-    question: Question | None,
-    above: str,
-    key: str = "",
-    carrier: str = "",
-) -> str:
-    """Return the player's element, with ``above`` and the outcomes for pages without scripts."""
+    if not above:
+        above = _hint("In Jupyter, run the cell or trust the notebook." + _script_of(carrier))
     played = [_played(trace) for trace in traces]
     data = {
         "controls": list(controls),
@@ -195,7 +180,7 @@ def standalone(
     """
     name = html.escape(title)
     above = _hint("Save this file, and open it in a browser.") + _program(traces[0])
-    player = _element(traces, controls, initial, question, above)
+    player = static_html(traces, controls, initial, question=question, above=above)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{_ASKS_FOR_NOTHING}'
         f"<title>{name}</title>"
@@ -246,6 +231,16 @@ def _height(played: Sequence[dict[str, Any]], data: dict[str, Any]) -> int:
     rows = min(max(len(step.variables) for trace in played for step in trace["steps"]), 8)
     controls = any(len(control["options"]) > 1 for control in data["controls"])
     return round(460 + drawing + 28 * rows + 47 * controls + 125 * bool(data["question"]))
+
+
+def _script_of(carrier: str) -> str:
+    """Say where the script of a player without one is."""
+    if not carrier:
+        return ""
+    return (
+        f" The notebook stores the player's script once, with the first player ({carrier}). "
+        "Scroll to that player, or run this cell with a kernel."
+    )
 
 
 def _hint(what_to_do: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -29,7 +28,38 @@ NONE_OF_THEM = "none of them"
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhichLineRaises(Asked):
+class _AskedForLine(Asked):
+    """The base of questions whose answer is a line.  ``believes`` has their numbers or texts."""
+
+    kind: ClassVar[str] = "line"
+
+    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
+        return {
+            choice if choice == NO_LINE else line_of(choice, trace.source): text
+            for choice, text in self.believes.items()
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AskedForSeveral(Asked):
+    """The base of questions whose answer is all choices that are right, or "none of them"."""
+
+    kind: ClassVar[str] = "choices"
+
+    def _several(
+        self, prompt: str, facts: Mapping[str, str], right: Sequence[str], summary: str
+    ) -> TraceAnswer:
+        return TraceAnswer(
+            prompt=prompt,
+            choices={choice: choice for choice in (*facts, NONE_OF_THEM)},
+            right=tuple(right) or (NONE_OF_THEM,),
+            facts={**facts, NONE_OF_THEM: summary},
+            explanation=summary,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhichLineRaises(_AskedForLine):
     """Ask which line raises, if any.  ``believes`` names lines by number or text, or "none".
 
     >>> import torch
@@ -47,14 +77,6 @@ class WhichLineRaises(Asked):
     >>> print(asked.replies["none"])
     Line 4 raises RuntimeError.
     """
-
-    kind: ClassVar[str] = "line"
-
-    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
-        return {
-            choice if choice == NO_LINE else line_of(choice, trace.source): text
-            for choice, text in self.believes.items()
-        }
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         lines = statement_lines(trace)
@@ -276,7 +298,7 @@ class HowManyBytes(Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhichLineHoldsMost(Asked):
+class WhichLineHoldsMost(_AskedForLine):
     """Ask after which line saved tensors hold the most bytes of activations.
 
     ``believes`` names lines by number or text.  Where several lines leave the most, each is right.
@@ -290,11 +312,6 @@ class WhichLineHoldsMost(Asked):
     >>> asked.right, asked.replies[3]
     ((2,), 'After line 3, saved tensors hold 0 bytes.')
     """
-
-    kind: ClassVar[str] = "line"
-
-    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
-        return {line_of(line, trace.source): text for line, text in self.believes.items()}
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         bytes_by_line: dict[int, int] = {}
@@ -322,8 +339,8 @@ class WhichLineHoldsMost(Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhichGetGradients(Asked):
-    """Ask which leaves that require grad have a gradient at the end, or after the line ``until``.
+class WhichGetGradients(_AskedForSeveral):
+    """Ask which leaves that require grad have a gradient at the end.
 
     ``believes`` has the names of variables, or "none of them".  The answer is all right choices.
 
@@ -338,31 +355,17 @@ class WhichGetGradients(Asked):
     (('w',), 'x.grad is None. detach() removes it from the graph.')
     """
 
-    until: int | str | None = None
-
-    kind: ClassVar[str] = "choices"
-
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
-        last = trace.steps[-1]
-        if self.until is not None:
-            last = trace.steps[dataclasses.replace(self, after=self.until)._step(trace)]
-        leaves = {v.name: v.grad for v in last.variables if v.leaf and v.requires_grad}
+        variables = trace.steps[-1].variables
+        leaves = {v.name: v.grad for v in variables if v.leaf and v.requires_grad}
         if not leaves:
             raise ValueError(
                 f"{self._name} of {program.name}: no variable there is a leaf that requires grad"
             )
-        right = tuple(name for name, grad in leaves.items() if grad is not None) or (NONE_OF_THEM,)
-        facts = {
-            name: f"{name}.grad is None." if grad is None else f"{name}.grad is {grad}."
-            for name, grad in leaves.items()
-        }
-        summary = " ".join(facts.values())
-        return TraceAnswer(
-            prompt="Which of these get a gradient?",
-            choices={name: name for name in leaves} | {NONE_OF_THEM: NONE_OF_THEM},
-            right=right,
-            facts=facts | {NONE_OF_THEM: summary},
-            explanation=summary,
+        right = [name for name, grad in leaves.items() if grad is not None]
+        facts = {name: f"{name}.grad is {grad}." for name, grad in leaves.items()}
+        return self._several(
+            "Which of these get a gradient?", facts, right, " ".join(facts.values())
         )
 
 
@@ -372,7 +375,7 @@ def raises(trace: TraceData) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhichSettings(Asked):
+class WhichSettings(_AskedForSeveral):
     """Ask for which options of one control the program raises, or another condition holds.
 
     Args:
@@ -402,8 +405,6 @@ class WhichSettings(Asked):
     that: Callable[[TraceData], bool] = raises
     options: Sequence[str] = ()
 
-    kind: ClassVar[str] = "choices"
-
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         if self.control not in program.options:
             raise ValueError(
@@ -424,16 +425,9 @@ class WhichSettings(Asked):
         }
         matching = [label for label, trace in traces.items() if self.that(trace)]
         facts = {label: self._fact(label, trace) for label, trace in traces.items()}
-        right = tuple(matching) or (NONE_OF_THEM,)
         named = listed([f"`{label}`" for label in matching]) or NONE_OF_THEM
         summary = f"{'It raises' if self.that is raises else 'That is true'} with {named}."
-        return TraceAnswer(
-            prompt=f"With which {self.control} does it raise?",
-            choices={label: label for label in traces} | {NONE_OF_THEM: NONE_OF_THEM},
-            right=right,
-            facts=facts | {NONE_OF_THEM: summary},
-            explanation=summary,
-        )
+        return self._several(f"With which {self.control} does it raise?", facts, matching, summary)
 
     def _fact(self, label: str, trace: TraceData) -> str:
         """Describe how the trace ended; if without an error, whether the condition holds."""

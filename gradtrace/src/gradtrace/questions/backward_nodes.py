@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from gradtrace.player.prompt import Choice
 from gradtrace.questions.program import Asked, Program, TraceAnswer, line_of
@@ -33,11 +33,6 @@ class _AskedInside(Asked):
         node_steps = trace.steps[self._step(trace) + 1].inside
         return [step.run for step in node_steps if step.run is not None]
 
-    def _labels(self, trace: TraceData) -> dict[Any, str]:
-        """Return the label of each node that exists before the line."""
-        states = trace.states(self._step(trace))
-        return {state.node: trace.nodes[state.node].label for state in states}
-
     def _place_of(self, node: str, trace: TraceData) -> int:
         """Return the place of a node among those that ran, from 0."""
         runs = [run.node for run in self._runs(trace)]
@@ -50,7 +45,35 @@ class _AskedInside(Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhichNodeRunsNext(_AskedInside):
+class _AskedForNode(_AskedInside):
+    """The base of questions whose answer is a node of the pass.  ``believes`` has their names."""
+
+    kind: ClassVar[str] = "node"
+
+    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
+        nodes = {label: node for node, label in self._labels(trace).items()}
+        return {nodes.get(choice, choice): text for choice, text in self.believes.items()}
+
+    def _labels(self, trace: TraceData) -> dict[int, str]:
+        """Return the label of each node that exists before the line."""
+        states = trace.states(self._step(trace))
+        return {state.node: trace.nodes[state.node].label for state in states}
+
+    def _places(self, trace: TraceData) -> dict[int, str]:
+        """Return the place in words of each node that runs: "first", "second"."""
+        runs = enumerate(self._runs(trace))
+        return {run.node: _ordinal(index) for index, run in runs if run.node is not None}
+
+
+_ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"]
+
+
+def _ordinal(index: int) -> str:
+    return _ORDINALS[index] if index < len(_ORDINALS) else f"as number {index + 1}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhichNodeRunsNext(_AskedForNode):
     """Ask which node a line's backward pass runs after another one.
 
     Args:
@@ -71,42 +94,26 @@ class WhichNodeRunsNext(_AskedInside):
 
     node: str
 
-    kind: ClassVar[str] = "node"
-
-    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
-        labels = {label: node for node, label in self._labels(trace).items()}
-        return {labels.get(choice, choice): text for choice, text in self.believes.items()}
-
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         runs = self._runs(trace)
         place = self._place_of(self.node, trace) + 1
-        if place == len(runs) or runs[place].node is None:
+        right = runs[place].node if place < len(runs) else None
+        if right is None:
             raise ValueError(f"{self._name} of {program.name}: no node runs after {self.node}")
-        order = {run.node: number for number, run in enumerate(runs)}
-        labels = self._labels(trace)
-        facts = {
-            node: f"{label} runs {_ordinal(order[node])}."
-            if node in order
-            else f"This line does not run {label}."
-            for node, label in labels.items()
-        }
-        right = runs[place].node
-        assert right is not None
+        labels, places = self._labels(trace), self._places(trace)
         return TraceAnswer(
             prompt=f"{self.node} has just run. Which node runs next?",
             choices=labels,
             right=(right,),
-            facts=facts,
-            explanation=f"After {self.node}, the engine runs {trace.nodes[right].label}.",
+            facts={
+                node: f"{label} runs {places[node]}."
+                if node in places
+                else f"This line does not run {label}."
+                for node, label in labels.items()
+            },
+            explanation=f"After {self.node}, the engine runs {labels[right]}.",
             place=place + 1,
         )
-
-
-_ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"]
-
-
-def _ordinal(index: int) -> str:
-    return _ORDINALS[index] if index < len(_ORDINALS) else f"as number {index + 1}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +154,7 @@ class WhatArrives(_AskedInside):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhereItStops(_AskedInside):
+class WhereItStops(_AskedForNode):
     """Ask at which node a line's backward pass stops with an error.
 
     >>> import torch
@@ -162,25 +169,23 @@ class WhereItStops(_AskedInside):
     'ExpBackward0 runs second, and the backward pass stops there'
     """
 
-    kind: ClassVar[str] = "node"
-    _misconceptions = WhichNodeRunsNext._misconceptions
-
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
-        runs = self._runs(trace)
-        stops = [k for k, run in enumerate(runs) if run.passed is None and run.node is not None]
+        stops = [
+            (place, run.node)
+            for place, run in enumerate(self._runs(trace), 1)
+            if run.passed is None and run.node is not None
+        ]
         if not stops:
             raise ValueError(f"{self._name} of {program.name}: the backward pass runs to its end")
-        order = {run.node: number for number, run in enumerate(runs)}
-        right = runs[stops[0]].node
-        assert right is not None
-        labels = self._labels(trace)
-        stop = f"{labels[right]} runs {_ordinal(stops[0])}, and the backward pass stops there"
+        place, right = stops[0]
+        labels, places = self._labels(trace), self._places(trace)
         facts = {
-            node: f"{label} runs {_ordinal(order[node])}, and the backward pass continues."
-            if node in order
+            node: f"{label} runs {places[node]}, and the backward pass continues."
+            if node in places
             else f"The backward pass stops before it reaches {label}."
             for node, label in labels.items()
         }
+        stop = f"{labels[right]} runs {places[right]}, and the backward pass stops there"
         facts[right] = f"{stop}: {ending(trace)}"
         return TraceAnswer(
             prompt="At which node does this backward pass stop?",
@@ -188,5 +193,5 @@ class WhereItStops(_AskedInside):
             right=(right,),
             facts=facts,
             explanation=facts[right],
-            place=stops[0] + 1,
+            place=place,
         )

@@ -12,11 +12,10 @@ it, :attr:`Step.inside`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gradtrace.autograd.nodes import FREED, MODIFIED
+from gradtrace.autograd.nodes import FREED
 from gradtrace.tracing.packing import packed
 
 MAX_STEPS = 1_000  # line events that a trace records by default
@@ -233,19 +232,11 @@ class TraceData:
 
         None if that was before the first line, or on a line that was not recorded.
         """
-        return self._first(lambda state: state.state == FREED)
-
-    @property
-    def modified(self) -> dict[int, int | None]:
-        """Map each node with a modified saved tensor to the line, as :attr:`freed` does."""
-        return self._first(lambda state: any(slot == MODIFIED for slot, _ in state.slots))
-
-    def _first(self, condition: Callable[[NodeState], bool]) -> dict[int, int | None]:
         lines: dict[int, int | None] = {}
         for step in self.steps:
             recorded = step.line is not None or not self.unrecorded
             for state in step.changed:
-                if condition(state):
+                if state.state == FREED:
                     lines.setdefault(state.node, step.ran if recorded else None)
         return lines
 

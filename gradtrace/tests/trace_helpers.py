@@ -1,4 +1,4 @@
-"""The reader of ``gradtrace.tracing.packing`` that the tests share; a page has ``trace.js``."""
+"""What several tests read from a trace."""
 
 import json
 
@@ -7,7 +7,10 @@ from gradtrace.tracing import steps
 
 
 def unpacked(data, makers=None):
-    """Return what was packed, with tuples for lists; ``makers`` has a class for each name."""
+    """Return what ``gradtrace.tracing.packing`` packed, with tuples for lists.
+
+    ``makers`` has a class for each name.
+    """
     names = [name for name, *_ in data["classes"]]
     classes = [vars(steps)[name] if makers is None else makers[name] for name in names]
 
@@ -27,3 +30,13 @@ def unpacked(data, makers=None):
 def read_back(text):
     """Return the trace that ``Trace.to_json`` wrote."""
     return Trace(**unpacked(json.loads(text)))
+
+
+def modified_at(seen):
+    """For each node with a modified saved tensor, the line that modified it."""
+    lines = {}
+    for step in seen.steps:
+        for state in step.changed:
+            if any(slot == "modified" for slot, _ in state.slots):
+                lines.setdefault(state.node, step.ran)
+    return lines
