@@ -135,7 +135,7 @@ class _Called:
 
 
 def _unusable(name: str, answer: Any, error: Exception) -> str:
-    """Return in words why a result cannot be used."""
+    """Describe why a result cannot be used."""
     returned = getattr(answer, "returned", "")
     if returned == kind_of(None):
         return f"{name} returned nothing (None), but its result is needed: is a return missing?"

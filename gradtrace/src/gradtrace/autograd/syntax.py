@@ -66,7 +66,7 @@ def names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
 
 
 def written_in_place(node: ast.AST) -> ast.expr | None:
-    """Return what a node writes into: ``x`` of ``x += …``, ``x[0] = …`` and ``x.mul_(…)``."""
+    """Return the ``x`` that a node changes in place: ``x += …``, ``x[0] = …``, ``x.mul_(…)``."""
     match node:
         case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str()))]):
             return None  # no tensor is indexed by a string, but dicts and os.environ are

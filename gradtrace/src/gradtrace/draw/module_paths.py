@@ -40,7 +40,7 @@ def infer_module_paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, .
     direct = parameter_modules(scene, order)
 
     def nearest(row: Sequence[int]) -> dict[int, tuple[str, ...]]:
-        """Return for each operation the nearest path before it that belongs to the same line."""
+        """Return, for each operation of the row, the latest module so far on the same line."""
         nearest_paths: dict[int, tuple[str, ...]] = {}
         path: tuple[str, ...] = ()
         line: int | None = None

@@ -112,7 +112,7 @@ class Edits:
         return " + ".join(self.edits[index].name for index in combination) or UNEDITED
 
     def _in_place_of(self, line: int, combination: Combination) -> list[str]:
-        """Return the lines that replace a line."""
+        """Return the lines that these edits put in the place of a line."""
         touching = [
             self.edits[index].changes[line]
             for index in combination

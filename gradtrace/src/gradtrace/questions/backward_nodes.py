@@ -29,7 +29,7 @@ class _AskedInside(Asked):
         raise ValueError(f"{self._name}: line {line} runs no backward pass")
 
     def _runs(self, trace: TraceData) -> list[NodeRun]:
-        """Return what happened at each node, in the order in which the nodes ran."""
+        """Return the record of each node's run, in the order in which the nodes ran."""
         node_steps = trace.steps[self._step(trace) + 1].inside
         return [step.run for step in node_steps if step.run is not None]
 

@@ -150,7 +150,7 @@ class Source:
     def insert(
         self, statement: ast.stmt, before: Sequence[str] = (), after: Sequence[str] = ()
     ) -> list[Edit]:
-        """Insert statements before and after one, after a semicolon if it shares its line."""
+        """Insert statements before and after one; if it shares its line, separate them by ";"."""
         start, end = self.span(statement)
         line_start, line_end = self._whole_lines(statement)
         indent = self._bytes[line_start:start].decode()

@@ -135,7 +135,7 @@ class Failure:
                 yield statement, loop
 
     def _statement(self, line: ProgramLine, callee: str) -> Statement | None:
-        """Return the statement that runs at a line: of several, the one that calls ``callee``."""
+        """Return the statement that runs at a line; of several, the caller of ``callee``."""
         source = self.source(line.file)
         nodes = [] if source is None else source.statements_at(line.line)
         if source is None or not nodes:

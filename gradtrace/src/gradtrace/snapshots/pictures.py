@@ -143,7 +143,7 @@ class Pictures:
         )
 
     def _opened(self) -> str:
-        """Return the groups as nested ``<details>``; of groups that look alike only the first."""
+        """Return the groups as nested ``<details>``; groups that look alike are shown once."""
         views_in: dict[int | None, list[int]] = defaultdict(list)
         for view, drawing in enumerate(self.drawings):
             views_in[drawing.parent].append(view)

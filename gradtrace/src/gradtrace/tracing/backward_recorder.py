@@ -146,7 +146,7 @@ class BackwardRecorder:
 
     @contextmanager
     def _unfailing(self) -> Iterator[None]:
-        """Keep an error here from becoming the program's; the tracer reports it at the end.
+        """Store an error of gradtrace's own, which the tracer reports at the end.
 
         Python's tracing is off meanwhile, because it would call the tracer for each of our calls.
         """

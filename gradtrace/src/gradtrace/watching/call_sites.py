@@ -22,7 +22,7 @@ class Site:
     """A place that calls operations: one instruction, and what does not depend on the call.
 
     ``location`` is its line if that is the user's, ``stand_in`` the code of a function with its
-    file and line, and ``cut`` the cut of a result that the operation there gives no derivative.
+    file and line, and ``cut`` the cut of results to which the operation there gives no derivative.
     """
 
     def __init__(self, frame: FrameType):

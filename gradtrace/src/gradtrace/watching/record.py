@@ -471,7 +471,7 @@ class Timeline:
         self.last_write = now
 
     def cut_off(self, tensors: Iterable[torch.Tensor], cut: Cut, meant: bool) -> None:
-        """Record, for the suspects that these tensors depend on, that they were cut off here.
+        """Record this cut for each suspected leaf that the tensors depend on.
 
         ``meant`` is True for a cut that the program makes explicitly.
         """

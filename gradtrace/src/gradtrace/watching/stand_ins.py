@@ -34,7 +34,7 @@ def _is_ours(code: CodeType) -> bool:
 def forget_our_frames(results: list[Any], started: int) -> None:
     """Remove the observer's frames from the stacks that anomaly mode stores on new nodes.
 
-    New are the nodes whose sequence number is at least ``started``.
+    A node is new if its sequence number is at least ``started``.
     """
     pending: list[_torch.LiveNode] = [_torch.grad_fn_of(tensor) for tensor in tensors_in(results)]
     for node in pending:

@@ -81,7 +81,7 @@ def _lines(play: Trace) -> Iterator[dict[str, Any]]:
 
 
 def _named(effect: str, nodes: list[int], play: Trace) -> list[str]:
-    """Name the nodes of an effect; of many only the first."""
+    """Name the nodes of an effect, or only the first ones if there are many."""
     if not nodes:
         return []
     names = [_name(node, play) for node in nodes[:_MOST_NAMED]]

@@ -51,9 +51,9 @@ class Evidence:
         self.error = error
 
     def holds(self, fact: str) -> bool:
-        """Whether a fact of the table holds; of ``not name``, whether it does not.
+        """Whether a fact of the table holds; ``not name`` holds if the fact does not.
 
-        A fact that this family has no property for does not hold.
+        A fact for which this family has no property does not hold.
         """
         name = fact.removeprefix("not ")
         return bool(getattr(self, name, False)) == (name == fact)

@@ -433,7 +433,7 @@ class Reuse(Evidence):
         return self.timeline.lines.find(self._number(i))
 
     def _origin(self, node: _torch.LiveNode) -> Any:
-        """Return what a node shares with its counterparts in other iterations."""
+        """Return a key that is equal for a node and its counterparts in other iterations."""
         leaves: set[_torch.LiveNode] = set()
         pending = [(node, 0)]
         for current, depth in pending:

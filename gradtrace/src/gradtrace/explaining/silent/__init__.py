@@ -31,7 +31,7 @@ __all__ = [
 
 
 def in_backward(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield what the backward pass that is about to run will get wrong."""
+    """Yield findings about the backward pass that is about to run."""
     timeline = graph.timeline
     yield from used_without_graph(graph)
     yield from still_scaled(graph)

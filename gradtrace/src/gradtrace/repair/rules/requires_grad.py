@@ -1,4 +1,4 @@
-"""Repairs of what is trained: frozen parameters and stale optimizers."""
+"""Repairs of the choice of trained parameters: frozen parameters and stale optimizers."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def assign_initial_values(failure: Failure) -> Iterator[Candidate]:
 
 
 def _initial_values(failure: Failure, name: str) -> Iterator[str]:
-    """Yield what ``__init__`` assigns to an attribute, if it uses no variable but ``self``."""
+    """Yield an attribute's values in ``__init__`` that use no variable but ``self``."""
     for source in failure.sources:
         for init in source.all(ast.FunctionDef):
             arguments = {argument.arg for argument in source.all(ast.arg, init)}

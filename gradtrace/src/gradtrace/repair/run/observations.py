@@ -26,10 +26,10 @@ class ProgramLine(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A tensor's elements; of a large one, sums of many elements with random signs.
+    """A tensor's elements; for a large one, sums of many elements with random signs.
 
-    They are linear in the tensor: differences and sums of samples are those of the tensors, and
-    the Euclidean norm is about the tensor's.
+    Sampling is linear, so samples can be added and subtracted like the tensors, and the Euclidean
+    norm of a sample is about the tensor's.
     """
 
     values: tuple[float, ...]
@@ -206,7 +206,7 @@ class ProgramRun:
 
     @property
     def failing_call(self) -> int:
-        """The number of the backward call that raised; of an error elsewhere, of the next one."""
+        """The number of the backward call that raised, or of the next one after another error."""
         if self.status != "raised":
             return len(self.calls) + 1
         return len(self.calls) + (0 if self.calls and self.calls[-1].failed else 1)
