@@ -242,7 +242,7 @@ def logged_losses(obey):
     return seen, right
 
 
-@obeys("start a new list after each update")
+@obeys("start a new list after each `backward()` that uses it")
 def list_of_log_probs(obey):
     policy, log_probs, seen, right = deep(2, 3), [], [], []
     for states in torch.randn(3, 4, 2):
@@ -426,6 +426,30 @@ def own_networks(obey):
     for network in (critic, actor):
         sgd(parameters(network)).step()
     return seen, right
+
+
+@obeys("`detach()` that value in the actor's loss, add the losses, and call `backward()` once")
+def advantage_of_the_critic(obey):
+    """Actor and critic on one trunk: the advantage weighs the actor's loss, and trains nothing."""
+    trunk, actor, critic, states = deep(3, 2), nn.Linear(2, 2), nn.Linear(2, 1), torch.randn(6, 3)
+    rewards, trained = torch.randn(6), parameters(trunk, actor, critic)
+
+    def losses(weight):
+        features = trunk(states).tanh()
+        advantage = rewards - critic(features).squeeze(1)
+        log_probs = actor(features).log_softmax(1)[:, 0]
+        return advantage.square().mean(), -(log_probs * weight(advantage)).mean()
+
+    critic_loss, actor_loss = losses(torch.Tensor.detach)
+    right = alone(critic_loss + actor_loss, trained)
+    if obey:
+        critic_loss, actor_loss = losses(torch.Tensor.detach)
+        (critic_loss + actor_loss).backward()
+    else:
+        critic_loss, actor_loss = losses(torch.Tensor.clone)
+        critic_loss.backward()
+        actor_loss.backward()
+    return grads(trained), right
 
 
 @obeys(
@@ -1098,6 +1122,15 @@ def perturbed(obey):
     noise = torch.zeros(4, 2, requires_grad=True)
     moved = x + noise
     loss = net(moved if obey else x).square().mean()
+    direct = x.clone().requires_grad_()
+    return list(torch.autograd.grad(loss, noise)), alone(net(direct).square().mean(), [direct])
+
+
+@obeys("use the tensor itself in that line")
+def perturbed_by_a_copy(obey):
+    net, x = deep(2, 1), torch.randn(4, 2)
+    noise = torch.zeros(4, 2, requires_grad=True)
+    loss = net(x + (noise if obey else noise.data)).square().mean()
     direct = x.clone().requires_grad_()
     return list(torch.autograd.grad(loss, noise)), alone(net(direct).square().mean(), [direct])
 

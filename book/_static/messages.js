@@ -8,18 +8,19 @@ const RAISED = /^(?:[\w.]*(?:Error|Exception|Warning)|.*\bWarning): .*(?:\n(?!\s
 // The answers of the guide that are about one of several atlas entries with the same message.
 const VARIANTS = GUIDE.flatMap(({ answers }) => answers.filter(({ entry }) => entry));
 
-function entriesWithin(text) {
-  const words = wordsOf(text).join(" ");
-  const suggested = VARIANTS.filter(({ evidence }) => new RegExp(evidence.message).test(text));
+// How much of a wording the text contains: all, the beginning of a message cut short, or nothing.
+function lengthIn(text, wording) {
+  const [words, whole] = [wordsOf(text).join(" "), wordsOf(wording)];
   const contains = (part) => new RegExp(part.join(GAP)).test(words);
-  const lengthOf = (wording) => {
-    const whole = wordsOf(wording);
-    const beginning = whole.slice(0, Math.max(6, Math.ceil(whole.length / 2))); // of a message cut short
-    return contains(whole) ? wording.length : contains(beginning) ? beginning.length : 0;
-  };
+  const beginning = whole.slice(0, Math.max(6, Math.ceil(whole.length / 2)));
+  return contains(whole) ? wording.length : contains(beginning) ? beginning.length : 0;
+}
+
+function entriesWithin(text) {
+  const suggested = VARIANTS.filter(({ evidence }) => new RegExp(evidence.message).test(text));
   return ATLAS.map((entry, index) => {
     const variant = suggested.findIndex((answer) => answer.entry === entry.url) + 1;
-    return { entry, length: Math.max(...entry.wordings.map(lengthOf)), variant, index };
+    return { entry, length: Math.max(...entry.wordings.map((wording) => lengthIn(text, wording))), variant, index };
   })
     .filter(({ length }) => length)
     .sort((a, b) => b.length - a.length || b.variant - a.variant || a.index - b.index)

@@ -21,12 +21,17 @@ const FILE = /^([\w/\\~.-]+\.py) in (<[^>]*>|\S+)/;
 const CELL = /^(?:Cell |Input )?(In ?\[\d+\]|<ipython-input-[^>]*>)(?:.*?, line (\d+)| in (\S+))?/;
 const isNotebook = (file) => CELL.test(file) || /ipykernel|ipython-input/.test(file);
 
-// The text without colours, the prefixes of ranks, marks of Markdown, and the addresses of Colab's links.
-const withoutMarks = (text) =>
-  text
+// The text without colours, marks of Markdown, the addresses of Colab's links, and what a logger or a launcher
+// writes before each line; the numbers in it, such as the time, may change.
+function withoutMarks(text) {
+  const clean = text
     .replace(/\x1b\[[\d;]*m/g, "")
     .replace(/^(?:\[\w*\d\](?:<\w+>)?:|[*_>]+(?=[A-Z ])) ?/gm, "")
     .replace(/\[([^\]\n]+\.py)\]\([^)\n]*\)/g, "$1");
+  const [, prefix = ""] = /^(\S.*?)Traceback \(most recent call last/m.exec(clean) ?? [];
+  const pattern = prefix.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/\d+/g, "\\d+");
+  return clean.replace(new RegExp(`^${pattern}`, "gm"), "");
+}
 
 // The reader's own frames, the outermost first: `{ file, number, where, text }`.
 function framesIn(trace) {
@@ -41,7 +46,10 @@ function framesIn(trace) {
     else if (current && !current.text && !/^\s*[~^]*$/.test(line) && !/^\w*Error|^-|^ *\d+ /.test(line))
       current.text = line.trim();
   }
-  return frames.filter(({ file, text }) => !LIBRARY.test(file) && !/\bforward(?:_call)?\(\*/.test(text));
+  const repeats = (frame, k) => frame.text === frames[k - 1]?.text && frame.number === frames[k - 1].number;
+  return frames.filter(
+    (frame, k) => !LIBRARY.test(frame.file) && !/\bforward(?:_call)?\(\*/.test(frame.text) && !repeats(frame, k),
+  );
 }
 
 function places(frames) {
@@ -142,7 +150,7 @@ function diagnose() {
   diagnosis.replaceChildren();
   if (entry) {
     diagnosis.append(
-      create("p", {}, create("strong", {}, entry.wordings[0])),
+      create("p", {}, create("strong", {}, entry.wordings.find((each) => lengthIn(trace, each)) ?? entry.wordings[0])),
       ...places(frames),
       create("p", {}, create("strong", {}, "Cause: "), html("span", family?.meaning ?? entry.cause)),
     );

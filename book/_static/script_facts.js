@@ -16,9 +16,12 @@ const WRITE =
   /^(?!.*(?:loss|total|count|correct|step|epoch|acc|size|init\.|clip_grad|requires_grad_))(?:[^"']*\w\[[^"']*\] *[-+*/]?= |\w+ *[-+*/]= *(?![\d.]+$)|.*\.[a-z]\w*[a-z\d]_\()/;
 // A method that stores a computed value.
 const STORE = /^self\.\w+ = (?!(?:None|True|False)$)(?=.*[A-Za-z])/;
+// A network, by the name of its loss.
+const ROLE = /\b(?!value$)\w*(?:actor|policy|critic|value)\w*/;
 const WITHIN = /inplace\s*=\s*True/;
 
 const asFacts = (lines) => lines.map((line) => ({ line }));
+const asCalls = (lines) => asFacts(lines.map((line) => line.call ?? line));
 const namesIn = (code = "") => code.match(NAME) ?? [];
 const isArgument = (name, code) => new RegExp(`\\w\\(.*(?<![\\w.])${name}(?![\\w(])`).test(code);
 
@@ -55,34 +58,69 @@ function assignment(code) {
 
 // The lines below a header that are indented further.
 function bodyOf(lines, header) {
-  const start = lines.indexOf(header) + 1;
+  const start = lines.findIndex(({ number }) => number === header.number) + 1;
   const length = lines.slice(start).findIndex(({ indent }) => indent <= header.indent);
   return lines.slice(start, length < 0 ? undefined : start + length);
 }
 
+const includes = (lines, line) => lines.some(({ number }) => number === line.number);
+
 // The header of the innermost such block around a line.
 function headerOf(lines, line, pattern) {
-  return lines.findLast((other) => pattern.test(other.code) && bodyOf(lines, other).includes(line));
-}
-
-// The innermost loop around a line, or around the call of the function that the line is in.
-function loopAround(lines, line) {
-  const [loop, routine] = [headerOf(lines, line, LOOP), headerOf(lines, line, /^def /)];
-  if (!routine || loop?.number > routine.number) return loop;
-  const calls = new RegExp(`\\b${/def (\w+)/.exec(routine.code)[1]}\\(`);
-  const call = lines.find((other) => other !== routine && calls.test(other.code));
-  return call && headerOf(lines, call, LOOP);
-}
-
-// The lines of one iteration: the loop's body, and the functions of the script that it calls.
-function iterationOf(lines, loop, failing) {
-  if (!loop) return bodyOf(lines, headerOf(lines, failing, /^def /) ?? { indent: -1 });
-  const body = bodyOf(lines, loop);
-  const called = lines.filter(({ code }) => {
-    const name = /^def (\w+)/.exec(code)?.[1];
-    return name && body.some((line) => new RegExp(`(?<!\\.)\\b${name}\\(`).test(line.code));
+  let { indent } = line;
+  return lines.findLast((other) => {
+    const isAround = other.number < line.number && other.indent < indent;
+    if (isAround) indent = other.indent;
+    return isAround && pattern.test(other.code);
   });
-  return [...new Set([...body, ...called.flatMap((header) => bodyOf(lines, header))])];
+}
+
+// The functions and methods of the script; `call` recognises a call, its groups are the receiver and the arguments.
+function routinesIn(lines) {
+  return lines.flatMap((header) => {
+    const [, name, list] = /^(?:async )?def (\w+)\((.*)\)/.exec(header.code) ?? [];
+    if (!name) return [];
+    const [first, ...rest] = list.split(",").map((each) => /\w*/.exec(each.trim())[0]);
+    const owner = first === "self" && /^class (\w+)/.exec(headerOf(lines, header, /^class /)?.code)?.[1];
+    const objects = lines.flatMap(({ targets, value }) => (value.trim().startsWith(`${owner}(`) ? targets : []));
+    const receiver = owner ? `(?<![\\w.])(${["self", ...objects, `${owner}\\(.*\\)`].join("|")})\\.` : "(?<![\\w.])()";
+    const call = new RegExp(`(?<!def )${receiver}${name}\\((.*)\\)`);
+    return [{ header, call, parameters: owner ? rest : [first, ...rest] }];
+  });
+}
+
+// Where a line runs: the innermost loop around it, or around a call of the function that it is in.  Without a loop,
+// the outermost such function, or `undefined` for the script itself.
+function placeOf(lines, line, routines, above = []) {
+  const [loop, header] = [headerOf(lines, line, LOOP), headerOf(lines, line, /^(?:async )?def /)];
+  if (!header || loop?.number > header.number) return loop;
+  const routine = routines.find((each) => each.header === header);
+  const calls = lines.filter(({ code }) => routine?.call.test(code) && !above.includes(routine));
+  const around = calls.map((call) => placeOf(lines, call, routines, [...above, routine]));
+  return calls.length ? around.find((each) => LOOP.test(each?.code)) ?? around[0] : header;
+}
+
+// The lines in running order: a call is preceded by the lines of the function, with the arguments in place of its
+// parameters.  `call` is the line with the call, where the arguments change what a line says.
+function inRunningOrder(lines, body, routines, above = []) {
+  return body.flatMap((line) => {
+    const called = above.length < 4 ? routines.filter((each) => !above.includes(each) && each.call.test(line.code)) : [];
+    const inner = called.flatMap((routine) => {
+      const [, receiver, list] = routine.call.exec(line.code);
+      const values = new Map(routine.parameters.map((name, k) => [name, list.split(",")[k]?.trim()]));
+      for (const [, name, value] of list.matchAll(/(\w+)=([^,]+)/g)) values.set(name, value.trim());
+      values.set("self", receiver);
+      const replaced = bodyOf(lines, routine.header).map((each) => {
+        const code = each.code.replace(/(?<![\w.])[a-z_]\w*(?!\w|=)/gi, (name) =>
+          /^[\w.]+$/.test(values.get(name) ?? "-") ? values.get(name) : name,
+        );
+        const call = code === each.code ? undefined : line;
+        return { ...each, code, call, ...assignment(code) };
+      });
+      return inRunningOrder(lines, replaced, routines, [...above, routine]);
+    });
+    return [...inner, line];
+  });
 }
 
 // Names whose value has a graph: results of modules, and what was computed from leaves that require grad.
@@ -149,10 +187,10 @@ function staleLines(lines, iteration, step, later) {
     return leads;
   });
   const outdated = new Set();
-  return path.reverse().filter(({ number, targets, value }) => {
-    if (!isUpdated(value) && !namesIn(value).some((name) => outdated.has(name))) return false;
-    targets.forEach((name) => outdated.add(name));
-    return number < step.number;
+  return path.reverse().filter((line) => {
+    if (!isUpdated(line.value) && !namesIn(line.value).some((name) => outdated.has(name))) return false;
+    line.targets.forEach((name) => outdated.add(name));
+    return iteration.indexOf(line) < iteration.indexOf(step);
   });
 }
 
@@ -163,17 +201,27 @@ function factsOf(text, failingText, inNotebook) {
     lines.findLast(({ code }) => BACKWARD.test(code)) ??
     lines.findLast((line) => headerOf(lines, line, LOOP) && !headerOf(lines, line, /^def /));
   if (!failing) return writesIn(lines);
-  const loop = loopAround(lines, failing);
-  const iteration = iterationOf(lines, loop, failing);
-  const outside = lines.filter((line) => !iteration.includes(line));
+  const routines = routinesIn(lines);
+  const place = placeOf(lines, failing, routines);
+  const loop = LOOP.test(place?.code) ? place : undefined;
+  const block = place ? bodyOf(lines, place) : lines.filter((line) => !headerOf(lines, line, /^(?:def|class) /));
+  const iteration = inRunningOrder(lines, block, routines);
+  const outside = lines.filter((line) => !includes(iteration, line));
   const assigns = (name, where) => where.some(({ targets }) => targets.includes(name));
   const carried = carriedNames(iteration, loop, (name) => assigns(name, iteration));
   const graph = namesWithGraph(lines);
   const index = (line) => iteration.indexOf(line);
 
-  const backwards = iteration.filter(({ code }) => BACKWARD.test(code));
+  const isAlternative = (line, earlier) => {
+    const [branch, first] = [headerOf(lines, line, /^(?:else|elif)\b/), headerOf(lines, earlier, /^(?:if|elif)\b/)];
+    return first && first.indent === branch?.indent && earlier.number < branch.number && first.number < branch.number;
+  };
+  const backwards = iteration
+    .filter(({ code }) => BACKWARD.test(code))
+    .filter((line, k, all) => k === 0 || !isAlternative(line, all[k - 1]));
   const receivers = backwards.map(
-    (line) => /(?<!\w\([\w.]*)([\w.]+(?:\[[^\]]*\])?)\)?\.backward\(/.exec(line.text)?.[1] ?? "",
+    ({ call, code, text }) =>
+      /(?<!\w\([\w.]*)([\w.]+(?:\[[^\]]*\])?)\)?\.backward\(/.exec(call ? code : text)?.[1] ?? "",
   );
   const variable = (receiver) => receiver.split("[")[0];
   const isTuple = (name) =>
@@ -190,7 +238,11 @@ function factsOf(text, failingText, inNotebook) {
   });
   const lists = iteration.flatMap((line) => {
     const name = /^([\w.]+)\.(?:append|extend)\(/.exec(line.code)?.[1];
-    const cleared = iteration.some(({ code }) => code.startsWith(`${name}.clear(`) || code.startsWith(`del ${name}`));
+    const cleared = iteration.some((each) => {
+      const clears = each.code.startsWith(`${name}.clear(`) || each.code.startsWith(`del ${name}`);
+      const condition = headerOf(block, each.call ?? each, /^if /);
+      return clears && !(condition && !includes(bodyOf(block, condition), backwards[0]));
+    });
     return name && loop && !cleared && !assigns(name, iteration) ? [{ line, name }] : [];
   });
 
@@ -212,7 +264,28 @@ function factsOf(text, failingText, inNotebook) {
       .filter(() => !/no_grad|inference/.test(headerOf(lines, line, /^with /)?.code ?? ""))
       .map((name) => ({ line, name })),
   );
+  // A state that a method of the module computes from its old value.
+  const kept = lines.flatMap((line) => {
+    const name = line.targets.find((each) => each.startsWith("self.") && namesIn(line.value).includes(each));
+    const counts = /^\s*[\w.]+ *[-+] *\d+$/.test(line.value) || CUT.test(line.value) || /\(1[.0]* *-/.test(line.value);
+    const created = /__init__/.test(headerOf(lines, line, /^def /)?.code);
+    return name && !counts && !created ? [{ line, name, tuple: isTuple(name) }] : [];
+  });
+
+  // The names from which two losses are computed, and among them those that weigh a log-probability.
+  const losses = iteration.filter(({ targets }) => targets.some((name) => receivers.includes(name)));
+  const shared = iteration.flatMap((line) =>
+    line.targets
+      .filter((name) => losses.filter(({ targets, value }) => !targets.includes(name) && namesIn(value).includes(name)).length > 1)
+      .map((name) => ({ line, name })),
+  );
+  const weights = shared.filter(({ name }) => {
+    const product = new RegExp(`log_?p.*\\* *${name}\\b(?!\\.detach)|\\b${name} *\\* *-?\\w*log_?p`);
+    return losses.some(({ value }) => product.test(value));
+  });
+  const inputs = backwards.flatMap(({ code }) => namesIn(/autograd\.grad\([^,]+,\s*\[?([\w., ]+)/.exec(code)?.[1]));
   const fed = namesIn(loop?.value).some((name) => graph.has(name)); // data of the loop has a graph
+  const isData = (name) => (fed && graph.has(name)) || /^(?:advantages?|returns)$/.test(name);
   const generated = iteration.flatMap((line) => {
     const [name] = GENERATOR.test(line.value) ? line.targets : [];
     const judged = iteration.some(({ code }) => namesIn(DISCRIMINATOR.exec(code)?.[1]).includes(name));
@@ -234,9 +307,10 @@ function factsOf(text, failingText, inNotebook) {
 
   return {
     ...writesIn(lines),
-    state: states.filter(({ name }) => !name.startsWith("self.")),
+    state: [...states.filter(({ name }) => !name.startsWith("self.")), ...kept],
+    kept_state: kept,
     once: computedOnce,
-    data: asFacts(fed ? outside.filter(({ targets }) => targets.some((name) => graph.has(name))).slice(0, 1) : []),
+    data: asFacts(outside.filter(({ targets }) => targets.some(isData))).slice(0, 1),
     total: sums.filter(({ name }) => receivers.includes(name)),
     kept: [
       ...sums.filter(({ name }) => !receivers.includes(name)),
@@ -245,17 +319,20 @@ function factsOf(text, failingText, inNotebook) {
     list: lists.filter(({ name }) =>
       iteration.some(({ code }) => isArgument(name, code) && !/len\(|print\(|np\./.test(code)),
     ),
-    two_losses: new Set(receivers).size > 1 ? asFacts(backwards) : [],
+    two_losses: new Set(receivers).size > 1 ? asCalls(backwards) : [],
+    advantage: weights,
+    own_networks: weights.length ? [] : asCalls(backwards.filter((_, k) => ROLE.test(receivers[k]))),
     gan: generated,
-    same_loss: asFacts([...repeated, ...stale, ...rerun]),
+    same_loss: asCalls([...repeated, ...stale, ...rerun]),
     rerun: asFacts(rerun),
     stale_lines: again.length ? asFacts(again) : generated,
     same_loss_in_loop: asFacts(stale),
-    step_between: asFacts(steps),
+    step_between: asCalls(steps),
     receiver: asFacts(iteration.filter(({ targets }) => receivers.some((name) => targets.includes(variable(name))))),
     attributes: asFacts(stored.filter((line) => !/__init__/.test(headerOf(lines, line, /^def /)?.code ?? "__init__"))),
     trained_without_graph: asFacts([...trained, ...unrecorded.filter(({ code }) => code.startsWith("@"))]),
     without_graph: trained.length ? [] : asFacts(unrecorded),
     cut: asFacts(cuts.filter(({ value }) => namesIn(value).some((name) => graph.has(name) || LOSS.test(name)))),
+    cut_input: asFacts(cuts.filter(({ value }) => inputs.some((name) => new RegExp(`\\b${name}\\.`).test(value)))),
   };
 }

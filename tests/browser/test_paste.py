@@ -36,6 +36,9 @@ def test_a_pasted_error_ends_with_its_repair(paste, case):
         diagnosis.get_by_role("button", name=answer).click()
     assert diagnosis.locator("fieldset").count() <= 3
     text = diagnosis.locator(".repair").inner_text()
+    assert diagnosis.locator("strong").first.inner_text().startswith(case.get("title", ""))
+    if "frames" in case:
+        assert diagnosis.locator("ul > li").count() == case["frames"]
     assert text.removeprefix("Repair: ").startswith(case["repair"])
     blocks = diagnosis.locator("pre").all_inner_texts()
     if "code" in case:
