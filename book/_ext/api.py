@@ -12,10 +12,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from docutils import nodes
-from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
 from sphinx.ext.autodoc import FunctionDocumenter
 from sphinx.ext.autodoc.mock import mock
 from sphinx.ext.napoleon import GoogleDocstring
@@ -29,10 +26,14 @@ PACKAGES = ("gradtrace", "backward_twice")
 
 
 def import_public_names(app: Sphinx) -> None:
+    """Public names must resolve, or ``-n`` complains; ``torch.Tensor`` and the like need not."""
+    public = []
     with mock(app.config.autodoc_mock_imports):
         for package in map(importlib.import_module, PACKAGES):
             for name in package.__all__:
                 getattr(package, name)
+                public.append(rf"{package.__name__}\.(.+\.)?{name}")
+    app.config.nitpick_ignore_regex = [("py:.+", rf"(?!({'|'.join(public)})$).+")]
 
 
 def google_style(
@@ -71,17 +72,6 @@ def skip_tuple_fields(
     return True if type(obj).__name__ == "_tuplegetter" else None
 
 
-def leave_other_names(
-    app: Sphinx, env: BuildEnvironment, node: pending_xref, contnode: nodes.Node
-) -> nodes.Node | None:
-    """Public names must resolve, or ``-n`` complains; ``torch.Tensor`` and the like need not."""
-    if node.get("refdomain") != "py":
-        return None
-    package, _, name = node["reftarget"].partition(".")
-    public = getattr(sys.modules.get(package), "__all__", ()) if package in PACKAGES else ()
-    return None if name.rpartition(".")[2] in public else contnode
-
-
 def setup(app: Sphinx) -> ExtensionMetadata:
     sys.path[:0] = map(str, SOURCES)
     app.setup_extension("sphinx.ext.autodoc")
@@ -92,5 +82,4 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.connect("autodoc-process-docstring", google_style)
     app.connect("autodoc-process-signature", own_signature)
     app.connect("autodoc-skip-member", skip_tuple_fields)
-    app.connect("missing-reference", leave_other_names)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

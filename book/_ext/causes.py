@@ -8,15 +8,10 @@ answers, so the page cannot say another thing than the tool.  That module needs 
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 from docutils import nodes
 from ledger import LedgerDirective
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "gradtrace" / "src"))
 
 from gradtrace.explaining import causes
 from gradtrace.explaining.causes import Cause, Criterion, Fix

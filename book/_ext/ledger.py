@@ -8,7 +8,6 @@ is typed.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +18,6 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
 from backward_twice.verdicts import HOLDS, MARKS
 

@@ -46,6 +46,8 @@ def complete_page(
 ) -> None:
     if pagename == app.config.root_doc:
         context["page_source_suffix"] = ""  # no download: index.md only includes book/intro.md
+    if pagename == "search":
+        app.add_js_file("search_messages.js")
     if "body" in context:  # The label hides what is to be read there: "Show code cell source".
         body = context["body"].replace(' aria-label="Toggle hidden content"', "")
         body = body.replace("<pre>", '<pre tabindex="0">')  # until tab_stops.js knows better
@@ -85,14 +87,6 @@ def name_in_navigation(
     context["generate_toctree_html"] = generate_named
 
 
-def add_search_scripts(
-    app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
-) -> None:
-    """Let a search find sections, and the entry of a pasted message."""
-    if pagename == "search":
-        app.add_js_file("search_messages.js")
-
-
 def defer_scripts(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
@@ -129,7 +123,6 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_js_file(None, body=SUMMARY)
     app.add_js_file("tab_stops.js")
     app.connect("html-page-context", complete_page)
-    app.connect("html-page-context", add_search_scripts)
     app.connect("html-page-context", name_in_navigation, priority=900)  # after the theme
     app.connect("html-page-context", defer_scripts, priority=900)  # after all that add scripts
     app.connect("build-finished", measure_what_is_laid_out)

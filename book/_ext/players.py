@@ -18,7 +18,6 @@ import hashlib
 import html
 import json
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,6 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.typing import ExtensionMetadata
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
 from backward_twice.markdown import inline
 

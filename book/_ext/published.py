@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import html
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from docutils import nodes
@@ -18,22 +16,10 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.util.typing import ExtensionMetadata
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
-
 from backward_twice.address import read_address
 
 # A link relative to the page, in an attribute.
 RELATIVE = re.compile(r'(\s(?:href|src|action|data-content_root)=")(?![a-z]+:|[/#])(?:\./)?')
-
-NOT_FOUND = """
-<h1>There is no page at this address</h1>
-<p>Search for a few words of the error message, or begin at <a href="index.html">the front page</a>,
-the <a href="notebooks/error_atlas.html">error atlas</a> or
-<a href="book/decision_guide.html">the questions that lead to a fix</a>.</p>
-<form action="search.html" method="get" role="search">
-<label>Search <input type="search" name="q"></label> <button type="submit">Search</button>
-</form>
-"""
 
 
 def follow_license(app: Sphinx, config: Config) -> None:
@@ -83,10 +69,6 @@ def add_card(
         context["metatags"] += f'<meta property="{name}" content="{html.escape(text)}" />\n'
 
 
-def not_found(app: Sphinx) -> Iterator[tuple[str, dict, str]]:
-    yield "404", {"title": "Not found", "body": NOT_FOUND}, "page.html"
-
-
 def finish(app: Sphinx, exception: Exception | None) -> None:
     address = app.course_address
     if exception or address is None or app.builder.name != "html":
@@ -99,6 +81,5 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.connect("config-inited", follow_license)
     app.connect("config-inited", follow_address)
     app.connect("html-page-context", add_card, priority=900)  # after pages
-    app.connect("html-collect-pages", not_found)
     app.connect("build-finished", finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
