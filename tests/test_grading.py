@@ -231,11 +231,11 @@ def test_an_exercise_is_graded_anew_when_its_own_checks_change(tmp_path, monkeyp
     known = {fresh("mine")}
     (tmp_path / "other.py").write_text("1")
     assert fresh("mine") in known
-    for name in ("mine", "helper", "task", "plain"):
-        with (tmp_path / f"{name}.py").open("a") as file:
+    for name in ("mine.py", "helper.py", "task.py", "plain.py", "mine.txt"):
+        with (tmp_path / name).open("a") as file:
             file.write("\n1")
         known.add(fresh("mine"))
-    assert len(known) == 5
+    assert len(known) == 6
 
 
 # In the sandbox

@@ -48,12 +48,13 @@ _NOT_SHOWN = "not shown, because it concerns private inputs"
 
 @cache
 def checks_digest(exercise: str) -> str:
-    """Return a digest of the code of one exercise's questions."""
+    """Return a digest of the code of one exercise's questions, and of the texts that it reads."""
     names, sources = ["__init__", exercise], {}
     while names:
-        path = _CHECKS / f"{(name := names.pop())}.py"
-        if name not in sources and path.is_file():
-            sources[name] = path.read_text(encoding="utf-8")
+        name = names.pop()
+        paths = [_CHECKS / f"{name}{suffix}" for suffix in (".py", ".txt")]
+        if name not in sources:
+            sources[name] = "".join(p.read_text(encoding="utf-8") for p in paths if p.is_file())
             names += _IMPORTED.findall(sources[name])  # nothing is imported to find out
     return hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()
 
