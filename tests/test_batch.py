@@ -1,16 +1,11 @@
-"""Jobs on Dask workers: none is lost with its worker, and what cannot be done is said soon."""
+"""Jobs on workers: none is lost with its worker, and what cannot be done is said soon."""
 
-import contextlib
-import logging
 import os
-import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
-import dask
 import psutil
 import pytest
 
@@ -27,8 +22,6 @@ def jobs(folder, numbers):
 
 
 def done(job):
-    for name in ("distributed.worker", "distributed.client", "tornado.application", "asyncio"):
-        logging.getLogger(name).error("a worker's own trouble")
     return {"student": job["student"], "worker": os.getpid()}
 
 
@@ -62,7 +55,7 @@ def hurried(job):
 
 
 def unfit(job):
-    raise GradingError("a worker has other checks")
+    raise GradingError("there is no sandbox here")
 
 
 def slow(job):
@@ -70,10 +63,16 @@ def slow(job):
     return done(job)
 
 
+def endless(job):
+    if job["student"] != "0":
+        time.sleep(1000)
+    return done(job)
+
+
 @pytest.fixture(scope="module")
 def two_workers():
-    with batch.workers(None, 2) as client:
-        yield client
+    with batch.Workers(2) as workers:
+        yield workers
 
 
 def test_every_job_has_its_result_and_few_are_drawn_ahead(two_workers, tmp_path):
@@ -110,7 +109,6 @@ def test_a_killed_worker_costs_only_its_own_task(two_workers, tmp_path):
 
 
 def test_what_ran_out_of_time_is_tried_again_with_a_worker_to_itself(two_workers, tmp_path):
-    two_workers.wait_for_workers(2)  # one that died in another test is started again
     results = dict(batch.run(two_workers, jobs(tmp_path, range(6)), hurried))
     assert set(results) == set(range(6))
     assert all(result["beside"] <= 2 and "slow" not in result for result in results.values())
@@ -127,119 +125,57 @@ def test_retries_hold_up_no_batch(two_workers, tmp_path, monkeypatch):
 
 
 def test_a_worker_that_cannot_grade_stops_the_grading(two_workers, tmp_path):
-    with pytest.raises(GradingError, match="other checks"):
+    with pytest.raises(GradingError, match="no sandbox here"):
         list(batch.run(two_workers, jobs(tmp_path, range(10)), unfit))
 
 
-def test_workers_that_do_not_come_back_are_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(batch, "_NO_WORKERS_SECONDS", 1)
-    with batch.workers(None, 1) as client:
-        results = batch.run(client, jobs(tmp_path, range(1000)), slow)
-        next(results)
-        client.cluster.scale(0)
-        with pytest.raises(GradingError, match="all workers died; the results so far are saved"):
-            list(results)
+def test_a_worker_that_is_at_a_job_ends_with_the_grading(tmp_path):
+    with batch.Workers(1) as workers:
+        results = batch.run(workers, jobs(tmp_path, range(2)), endless)
+        _, result = next(results)
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 30
+    assert not psutil.pid_exists(result["worker"])
 
 
-def test_a_result_that_is_lost_with_the_last_worker_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(batch, "_NO_WORKERS_SECONDS", 1)
-    with batch.workers(None, 1) as client:
-
-        class Late(batch.as_completed):
-            """A task has ended, and before its result is asked for its worker is gone."""
-
-            def __next__(self):
-                future = super().__next__()
-                client.cluster.scale(0)
-                while client.nthreads():
-                    time.sleep(0.01)
-                return future
-
-        monkeypatch.setattr(batch, "as_completed", Late)
-        with pytest.raises(GradingError, match="all workers died; the results so far are saved"):
-            list(batch.run(client, jobs(tmp_path, range(3)), done))
+def test_a_worker_that_a_grading_leaves_behind_ends(tmp_path):
+    """The grader is killed, and its worker has nobody to answer."""
+    run, said = of_a_program(
+        tmp_path,
+        "results = batch.run(workers, given, test_batch.slow)\n"
+        "        print(next(results)[1]['worker'], flush=True)\n"
+        "        import os; os.kill(os.getpid(), 9)",
+    )
+    assert run == -9
+    worker = int(said)
+    deadline = time.monotonic() + 30
+    while psutil.pid_exists(worker) and psutil.Process(worker).status() != "zombie":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
-def test_a_worker_may_take_its_time_to_come_back(tmp_path):
-    dies_once = jobs(tmp_path, range(5))
-    at_once = {"distributed.deploy.lost-worker-timeout": "1ms"}
-    with dask.config.set(at_once), batch.workers(None, 1) as client:
-        results = dict(batch.run(client, dies_once, dies))
-    assert set(results) == set(range(5)) and results[3]["worker"]
-
-
-def test_a_worker_that_does_not_end_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(batch, "_CLOSE_SECONDS", 0.001)
-    with batch.workers(None, 1) as client:
-        (_, result), *_ = batch.run(client, jobs(tmp_path, range(1)), done)
-    with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(result["worker"]).wait(10)
-
-
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:{free}", "rubbish", "http://localhost:1"])
-def test_no_scheduler_there_is_said(address):
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        address = address.format(free=found.getsockname()[1])
-    with pytest.raises(GradingError, match="no Dask scheduler at"), batch.workers(address, 1):
-        pass
-
-
-def test_a_scheduler_that_dies_is_said_and_what_was_done_is_kept(tmp_path):
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{found.getsockname()[1]}"
-    dask = [sys.executable, "-m", "distributed.cli"]
-    port = ["--port", address.rpartition(":")[2], "--no-dashboard"]
-    started = []
-    try:
-        for command in ("dask_scheduler", *port), ("dask_worker", address, "--nthreads", "1"):
-            program = [*dask[:2], f"distributed.cli.{command[0]}", *command[1:]]
-            env = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}  # the tasks of this file
-            more = ["--no-dashboard", "--no-nanny"] if command[0] == "dask_worker" else []
-            started.append(subprocess.Popen([*program, *more], stderr=subprocess.DEVNULL, env=env))
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                with batch.workers(address, 1) as client:
-                    client.wait_for_workers(1, timeout=60)
-                    timer = threading.Timer(1, started[0].kill)
-                    results = []
-                    with pytest.raises(
-                        GradingError, match="went away; the results so far are saved"
-                    ):
-                        for tag, _ in batch.run(client, jobs(tmp_path, range(1000)), slow):
-                            results.append(tag)
-                            if len(results) == 1:
-                                timer.start()
-                break
-            except GradingError:
-                if time.monotonic() > deadline:
-                    raise
-        assert 0 < len(results) < 1000
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-
-
-def test_what_dask_says_does_not_reach_the_teacher(tmp_path):
-    """A worker dies and is started again, and nothing of it is printed, in whatever process."""
-    code = (
+def of_a_program(folder, code):
+    """Run a program that grades with one worker; return its exit code and all that it printed."""
+    script = folder / "grades.py"
+    script.write_text(
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
         "import test_batch; from backward_twice.grading.judging import batch\n"
         "if __name__ == '__main__':\n"
-        "    with batch.workers(None, 1) as client:\n"
-        "        found = dict(batch.run(client, test_batch.jobs(Path(sys.argv[2]), range(5)), "
-        "test_batch.dies))\n"
-        "    print(len(found))"
+        "    given = test_batch.jobs(Path(sys.argv[2]), range(5))\n"
+        f"    with batch.Workers(1) as workers:\n        {code}"
     )
-    script = tmp_path / "grades.py"
-    script.write_text(code)
-    folder = tmp_path / "tries"
-    folder.mkdir()
+    tries = folder / "tries"
+    tries.mkdir()
     run = subprocess.run(
-        [sys.executable, script, Path(__file__).parent, folder], capture_output=True, text=True
+        [sys.executable, script, Path(__file__).parent, tries],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
-    assert (run.stdout, run.stderr) == ("5\n", "")
-    assert (folder / "3").stat().st_size == 2  # it did die
+    return run.returncode, run.stdout
+
+
+def test_of_a_worker_that_dies_nothing_is_printed(tmp_path):
+    code = "print(len(dict(batch.run(workers, given, test_batch.dies))))"
+    assert of_a_program(tmp_path, code) == (0, "5\n")
+    assert (tmp_path / "tries" / "3").stat().st_size == 2  # it did die

@@ -20,8 +20,8 @@ from test_submissions import CHECKOUT
 from test_teacher import Here, answered, table
 
 from backward_twice.grading import collect
-from backward_twice.grading.intake.limited import Limited
 from backward_twice.grading.intake.submissions import MAX_BYTES
+from backward_twice.grading.limited import Limited
 from backward_twice.grading.platforms import clones
 from backward_twice.grading.platforms.downloads import File
 

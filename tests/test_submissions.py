@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from backward_twice import cell_sources
-from backward_twice.grading import GradingError
-from backward_twice.grading.intake import limited
+from backward_twice.grading import GradingError, limited
 from backward_twice.grading.intake.reading import Reader
 from backward_twice.grading.intake.rebuild import answers
 from backward_twice.grading.intake.submissions import Handed, Rejected, SubmissionFolder, shown

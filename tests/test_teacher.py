@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -403,11 +402,11 @@ class Here:
         shutil.copy(gradebook, self.out / "gradebook.db")
         self.graded = []
         self.stop_after = None
-        monkeypatch.setattr(grade_command.batch, "workers", lambda *_: nullcontext())
+        monkeypatch.setattr(grade_command.batch, "Workers", lambda *_: nullcontext())
         monkeypatch.setattr(grade_command.batch, "run", self.run)
         monkeypatch.setattr(grade_command, "check_sandbox", lambda: None)
 
-    def run(self, client, jobs):
+    def run(self, workers, jobs):
         for tag, job in jobs:
             if self.stop_after is not None and len(self.graded) >= self.stop_after[0]:
                 raise self.stop_after[1]
@@ -496,7 +495,7 @@ def test_a_submission_replaced_by_a_bad_one_and_back(here):
     ("stop", "code", "said"),
     [
         (KeyboardInterrupt(), 130, "interrupted; the results so far are saved"),
-        (grade_command.GradingError("the Dask scheduler went away"), 2, "scheduler went away"),
+        (grade_command.GradingError("there is no sandbox here"), 2, "no sandbox here"),
         (OSError(28, "No space left on device", "results.jsonl"), 2, "No space left on device"),
     ],
 )
@@ -624,20 +623,6 @@ def test_where_there_is_no_sandbox_nothing_is_run(here, capsys, monkeypatch):
     monkeypatch.setattr(grade_command, "check_sandbox", none)
     assert here.grade() == 2
     assert "cannot run in a sandbox here" in capsys.readouterr().err and here.graded == []
-
-
-def test_a_scheduler_that_is_not_there_is_said(tmp_path, capsys):
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{found.getsockname()[1]}"
-    write(tmp_path / "handed in", tmp_path / "graded", "ada", answered())
-    code = grade_command.main(
-        [
-            *(str(tmp_path / "handed in"), "--out", str(tmp_path / "graded")),
-            *("--solutions", str(CHECKOUT / "solutions"), "--scheduler", address),
-        ]
-    )
-    assert code == 2 and f"no Dask scheduler at {address}" in capsys.readouterr().err
 
 
 def test_numbers_that_are_none():

@@ -10,3 +10,7 @@ the modules, ``book/promises.md`` the code and the tests that keep each promise 
 
 class GradingError(Exception):
     """An error that the teacher has to correct; the message says how."""
+
+
+class Rejected(Exception):
+    """A submission that cannot be graded; the message says why, to student and teacher."""

@@ -1,11 +1,7 @@
-"""``python -m backward_twice.grading``; see :mod:`backward_twice.grading.grade_command`.
-
-Dask's workers import this module again, as multiprocessing's children do: so it imports nothing.
-"""
+"""``python -m backward_twice.grading``; see :mod:`backward_twice.grading.grade_command`."""
 
 import sys
 
-if __name__ == "__main__":  # not where a worker imports it
-    from backward_twice.grading.grade_command import main
+from backward_twice.grading.grade_command import main
 
-    sys.exit(main())
+sys.exit(main())

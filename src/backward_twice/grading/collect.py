@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 
 from backward_twice.grading import GradingError, atomic
-from backward_twice.grading.intake.limited import Limited
 from backward_twice.grading.intake.submissions import TIMESTAMP, Rejected, in_words, shown
 from backward_twice.grading.intake.unpacking import copied, folder_name, listed
 from backward_twice.grading.judging.master import read_masters
+from backward_twice.grading.limited import Limited
 from backward_twice.grading.platforms.clones import commit_time
 from backward_twice.grading.platforms.downloads import (
     CANVAS,

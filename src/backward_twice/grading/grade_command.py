@@ -1,7 +1,7 @@
 """The teacher's command: ``python -m backward_twice.grading SUBMISSIONS --out OUT``.
 
 What the teacher may have to correct is checked first: masters, private folder, output folder,
-gradebook, sandbox, scheduler.  Then each submission that is not in the journal yet is read,
+gradebook, sandbox.  Then each submission that is not in the journal yet is read,
 rebuilt, graded, and written to the journal immediately.  Gradebook, tables and feedback are created
 from the journal at the end.  So grading may be interrupted anywhere and continued, and grading
 twice changes nothing.  No row is lost in a run with fewer submissions, such as those of one
@@ -91,8 +91,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     add("--private", type=Path, metavar="DIR", help="your own secret and variants of questions")
     add("--solutions", type=Path, metavar="DIR", default=Path("solutions"), help="the masters")
-    add("--scheduler", metavar="ADDRESS", help="a Dask scheduler (default: processes here)")
-    add("--workers", type=_positive, default=os.cpu_count(), help="processes here (default: CPUs)")
+    add("--workers", type=_positive, default=os.cpu_count(), help="processes (default: CPUs)")
     seconds, memory = int(SubmissionLimits.seconds), SubmissionLimits.memory >> 20
     add("--seconds", type=_positive, default=seconds, help="limit for each cell and question")
     add("--memory", type=_positive, default=memory, metavar="MB", help="limit for each submission")
@@ -376,11 +375,10 @@ def _grade(options: argparse.Namespace) -> int:
         pending = grading.pending(chosen, progress)
         first = list(islice(pending, 1))
         if first:  # else all is graded already, and there is no need of workers
-            if not options.scheduler:
-                check_sandbox()
+            check_sandbox()
             number = min(options.workers, len(chosen))  # none that has nothing to do
-            client = stack.enter_context(batch.workers(options.scheduler, number))
-            for (digest, about), result in batch.run(client, chain(first, pending)):
+            workers = stack.enter_context(batch.Workers(number))
+            for (digest, about), result in batch.run(workers, chain(first, pending)):
                 grading.store(digest, result | about)
                 progress.advance()
         try:

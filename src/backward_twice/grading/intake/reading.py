@@ -1,4 +1,4 @@
-"""Read what students hand in and rebuild it, in a process with limits (:mod:`.limited`).
+"""Read what students hand in and rebuild it, in a process with limits (:class:`.Limited`).
 
 A submission that takes too much time or memory to be read is rejected, and the next one is read.
 """
@@ -11,10 +11,10 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from backward_twice.grading.intake.limited import SECONDS, Limited
 from backward_twice.grading.intake.rebuild import answers
 from backward_twice.grading.intake.submissions import Handed
 from backward_twice.grading.judging.master import Answers, Master
+from backward_twice.grading.limited import SECONDS, Limited
 
 Json = dict[str, Any]
 

@@ -20,6 +20,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from backward_twice.grading import Rejected
+
 MAX_BYTES = 5_000_000
 """The largest notebook that is read, in bytes."""
 
@@ -44,10 +46,6 @@ _TIMESTAMP = re.compile(
     r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)"
     r" ?(?:UTC|GMT|Z|(?P<offset>[+-]\d\d:?\d\d))?"
 )
-
-
-class Rejected(Exception):
-    """A submission that cannot be graded; the message says why, to student and teacher."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """List the files of a download and copy them into a student's folder; open zips.
 
 Unpacking a student's zip may take any amount of time and memory, so these functions are called in a
-process with limits (:mod:`.limited`).  No more of a file is copied than a notebook may have.
+process with limits (:class:`.Limited`).  No more of a file is copied than a notebook may have.
 """
 
 from __future__ import annotations

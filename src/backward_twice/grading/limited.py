@@ -1,10 +1,11 @@
-"""A process with limits that parses, unpacks and compares the students' files.
+"""A process that calls functions for this one, with limits for students' files, or without.
 
 A file may make a parser take any amount of time and memory (Python's own takes quadratic time for
 some sources, and an archive may unpack to more than fits). When the process has used up the time
-for one call, the kernel ends it, and the next call starts a new one.  The results are plain JSON.
+for one call, the kernel ends it, and the next call starts a new one.  So it does after the process
+died for another reason.  The results are plain JSON.
 
-It does not import torch, so it starts quickly.
+It imports only what the functions need: without torch it starts quickly.
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from backward_twice.grading import GradingError
-from backward_twice.grading.intake.submissions import Rejected
+from backward_twice.grading import GradingError, Rejected
 
 SECONDS = 5.0
 """Processor time for one call; honest ones take some hundredths."""
@@ -40,8 +40,11 @@ Json = Any
 class Limited(AbstractContextManager):
     """A process that calls functions for this one; leaving the context ends it."""
 
-    def __init__(self, seconds: float = SECONDS) -> None:
-        """Set how many seconds of processor time each call may take; start nothing yet."""
+    def __init__(self, seconds: float | None = SECONDS) -> None:
+        """Set how many seconds of processor time each call may take; start nothing yet.
+
+        None is for functions that need no limits, of time or memory.
+        """
         self._seconds = seconds
         self._process: subprocess.Popen | None = None
 
@@ -72,7 +75,7 @@ class Limited(AbstractContextManager):
 
     def _received(self) -> Json:
         try:
-            if not self._connection.poll(_BY_THE_CLOCK):
+            if not self._connection.poll(self._seconds and _BY_THE_CLOCK):
                 raise Rejected(f"it cannot be read within {_BY_THE_CLOCK:g} s by the clock")
             return json.loads(self._connection.recv_bytes(_MOST))
         except EOFError:
@@ -85,11 +88,11 @@ class Limited(AbstractContextManager):
     def _start(self) -> None:
         near_end, far_end = socket.socketpair()
         with far_end:
-            arguments = str(far_end.fileno()), str(self._seconds)
+            arguments = str(far_end.fileno()), str(self._seconds or 0)
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", __name__, *arguments],
                 pass_fds=[far_end.fileno()],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
                 start_new_session=True,  # Ctrl-C is for the process that asks
             )
         self._connection = Connection(near_end.detach())
@@ -97,7 +100,12 @@ class Limited(AbstractContextManager):
             self._connection.recv()
         except (OSError, EOFError) as error:
             self.close()
-            raise GradingError("the process that reads submissions did not start") from error
+            raise GradingError("a process for submissions did not start") from error
+
+    def kill(self) -> None:
+        """End the process; a call that waits for it in another thread is rejected."""
+        if (process := self._process) is not None:
+            process.kill()
 
     def close(self) -> None:
         """End the process, if there is one."""
@@ -114,14 +122,15 @@ class Limited(AbstractContextManager):
 def main(descriptor: int, seconds: float) -> None:
     """Call the functions that the process at the other end of a socket requests."""
     connection = Connection(descriptor)
-    _limit_memory()
+    if seconds:
+        _limit_memory()
     connection.send(None)
     while True:
         try:
             function = connection.recv()
         except EOFError:
             return
-        # The signal's own answer is to end the process, wherever it is.
+        # The signal's own answer is to end the process, wherever it is; 0 sends none.
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
             outcome = {"gave": function()}
@@ -136,7 +145,8 @@ def main(descriptor: int, seconds: float) -> None:
             outcome = {"raised": "Rejected", "arguments": [reason]}
         answer = json.dumps(outcome).encode()
         signal.setitimer(signal.ITIMER_PROF, 0)
-        connection.send_bytes(answer)
+        with suppress(OSError):  # whoever asked is gone
+            connection.send_bytes(answer)
 
 
 def _limit_memory() -> None:
