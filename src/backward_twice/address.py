@@ -2,10 +2,10 @@
 
 The address stands in one place, ``repository`` in ``_config.yml``.  The book reads it there
 (``book/_ext/published.py``). Files that cannot read it (the READMEs, gradtrace's metadata,
-CITATION.cff, the issue forms, the first code cell of each notebook) contain text derived from it,
-which this module rewrites and ``tests/test_address.py`` checks.  Without an address that text is
-empty, so that there are no dead links.  A URL argument becomes the address.  Neither torch nor
-gradtrace is needed.
+CITATION.cff, the issue forms, the first code cell of each notebook) contain text derived from it
+(``address.yml``), which this module rewrites and ``tests/test_address.py`` checks.  Without an
+address that text is empty, so that there are no dead links.  A URL argument becomes the address.
+Neither torch nor gradtrace is needed.
 """
 
 from __future__ import annotations
@@ -131,43 +131,7 @@ def with_bootstrap(notebook: str, address: Address | None) -> str:
     return nbformat.writes(read) + "\n"
 
 
-_README = """\
-[![Tests]({url}/actions/workflows/deploy.yml/badge.svg)]({url}/actions/workflows/deploy.yml)
-[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab})
-[![Open in Binder](https://mybinder.org/badge_logo.svg)]({binder})
-
-**[Read it online]({site})**"""  # the workflow runs on the main branch, after the tests
-_TOOL_README = """\
-[API]({site}book/api.html) ·
-[every cause and its fix]({site}book/causes.html) ·
-[the error messages of autograd]({site}notebooks/error_atlas.html)"""
-_INSTALL = """\
-In the environment of your program:
-
-```sh
-pip install "gradtrace @ git+{url}#subdirectory=gradtrace"
-```"""
-_PROJECT = """\
-[project.urls]
-Homepage = "{site}"
-Documentation = "{site}book/api.html"
-Source = "{url}"
-Issues = "{url}/issues"
-Changelog = "{url}/blob/{branch}/"""
-_ISSUE_LINKS = """\
-contact_links:
-  - name: My program raises an error
-    url: {site}notebooks/error_atlas.html
-    about: The error atlas lists the messages of autograd with their causes and fixes."""
-# Where such text stands, between two marks, the first of which may name one of several in a file.
-DERIVED = {
-    "README.md": {"": _README, "install": _INSTALL},
-    "gradtrace/README.md": {"": _TOOL_README, "install": _INSTALL},
-    "pyproject.toml": {"": _PROJECT + 'CHANGELOG.md"'},
-    "gradtrace/pyproject.toml": {"": _PROJECT + 'gradtrace/CHANGELOG.md"'},
-    "CITATION.cff": {"": "repository-code: {url}\nurl: {site}"},
-    ".github/ISSUE_TEMPLATE/config.yml": {"": _ISSUE_LINKS},
-}
+DERIVED = yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))
 _MARKED = re.compile(
     r"(?P<begin>^(#|<!--) derived: make address(?: \((?P<name>\w+)\))?(?: -->)?\n)"
     r"(.*\n)*?(?P<end>^(#|<!--) end derived)",
@@ -175,22 +139,26 @@ _MARKED = re.compile(
 )
 
 
-def _filled(text: str, address: Address) -> str:
-    links = {"colab": address.colab(FIRST_CHAPTER), "binder": address.binder(FIRST_CHAPTER)}
-    return text.format(url=address.url, site=address.site, branch=address.branch, **links) + "\n"
+def _filled(text: str, address: Address, file_name: str) -> str:
+    return text.format(
+        url=address.url,
+        site=address.site,
+        branch=address.branch,
+        colab=address.colab(FIRST_CHAPTER),
+        binder=address.binder(FIRST_CHAPTER),
+        folder=file_name.removesuffix(Path(file_name).name),
+    )
 
 
 def derived(root: Path) -> Iterator[tuple[Path, str]]:
     """Return the files that contain derived text, each with the content that it should have."""
     address = read_address(root)
     for file_name, texts in DERIVED.items():
-
-        def rewrite(mark: re.Match[str], texts: Mapping[str, str] = texts) -> str:
-            text = _filled(texts[mark["name"] or ""], address) if address else ""
-            return mark["begin"] + text + mark["end"]
-
-        path = root / file_name
-        yield path, _MARKED.sub(rewrite, path.read_text(encoding="utf-8"))
+        content = (root / file_name).read_text(encoding="utf-8")
+        for mark in reversed([*_MARKED.finditer(content)]):
+            text = _filled(texts[mark["name"] or ""], address, file_name) if address else ""
+            content = content[: mark.end("begin")] + text + content[mark.start("end") :]
+        yield root / file_name, content
     folders = ("notebooks", "solutions", "exercises")
     for path in sorted(path for name in folders for path in (root / name).rglob("*.ipynb")):
         yield path, with_bootstrap(path.read_text(encoding="utf-8"), address)
