@@ -1594,7 +1594,7 @@ def from_threads_that_end(box):
 
 
 def test_from_threads_that_end(fresh):
-    """A Dask worker's threads come and go; the warm process outlives the one that started it."""
+    """A caller's threads come and go; the warm process outlives the one that started it."""
     _, outputs = fresh
     assert outputs == ["1\n"] * 6
 

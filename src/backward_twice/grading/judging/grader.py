@@ -142,7 +142,7 @@ def grade(job: Json) -> Json:
     Raises:
         GradingError: there is no sandbox on this machine.
     """
-    sandbox = shared(job["hide"])
+    sandbox = shared(tuple(job["hide"]))
     job = drawn(job)
     steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]
     try:

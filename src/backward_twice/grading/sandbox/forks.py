@@ -110,15 +110,11 @@ class Sandbox(contextlib.AbstractContextManager):
 
 
 @functools.cache
-def _shared(process: int, hide: tuple[str, ...]) -> Sandbox:
+def shared(hide: tuple[str, ...]) -> Sandbox:
+    """Return this process's sandbox that hides these folders, kept warm until it ends."""
     sandbox = Sandbox(hide)
     atexit.register(sandbox.close)
     return sandbox
-
-
-def shared(hide: Iterable[str] = ()) -> Sandbox:
-    """Return this process's sandbox that hides these folders, kept warm until it ends."""
-    return _shared(os.getpid(), tuple(hide))
 
 
 class Fork:
