@@ -55,8 +55,8 @@ class Limited(AbstractContextManager):
             function: one that the other process can import from a module, or a ``partial`` of one.
 
         Raises:
-            Rejected: raised by the function, or it takes too much time or memory, or ended the
-            process.
+            Rejected: raised by the function, or it raises another error, takes too much time or
+            memory, or ended the process.
             OSError: raised by the function.
             GradingError: raised by the function, or the process cannot be started.
         """
@@ -78,10 +78,10 @@ class Limited(AbstractContextManager):
             if not self._connection.poll(self._seconds and _BY_THE_CLOCK):
                 raise Rejected(f"it cannot be read within {_BY_THE_CLOCK:g} s by the clock")
             return json.loads(self._connection.recv_bytes(_MOST))
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             if self._process.wait() == -signal.SIGPROF:
                 raise Rejected(f"it cannot be read within {self._seconds:g} s") from None
-            raise Rejected("the process that read it was ended") from None
+            raise Rejected("the process for it was ended") from None
         except OSError:
             raise Rejected(f"it is more than {_MOST >> 20} MB when it is read") from None
 
@@ -134,8 +134,10 @@ def main(descriptor: int, seconds: float) -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
             outcome = {"gave": function()}
-        except (Rejected, GradingError) as why:
-            outcome = {"raised": type(why).__name__, "arguments": [str(why)]}
+        except Rejected as why:
+            outcome = {"raised": "Rejected", "arguments": [str(why)]}
+        except GradingError as why:
+            outcome = {"raised": "GradingError", "arguments": [str(why)]}
         except OSError as why:
             place = why.filename and os.fsdecode(why.filename)
             arguments = [why.errno, why.strerror or str(why), place]
@@ -143,6 +145,8 @@ def main(descriptor: int, seconds: float) -> None:
         except MemoryError:
             reason = f"it cannot be read within {_MEMORY >> 20} MB of memory"
             outcome = {"raised": "Rejected", "arguments": [reason]}
+        except Exception as why:
+            outcome = {"raised": "Rejected", "arguments": [f"{type(why).__name__}: {why}"]}
         answer = json.dumps(outcome).encode()
         signal.setitimer(signal.ITIMER_PROF, 0)
         with suppress(OSError):  # whoever asked is gone

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
-from backward_twice.grading import GradingError, Rejected
+from backward_twice.grading import GradingError
 from backward_twice.grading.judging.grader import Json, failed, grade
 from backward_twice.grading.limited import Limited
 
@@ -29,8 +29,6 @@ RETRY_SECONDS = 600.0
 """By the clock: no retry of what ran out of time begins later after the first."""
 
 SAVED = "the results so far are saved: start again to continue"
-
-_DIED = {"fault": "the worker that graded it died each time"}
 
 Tagged = tuple[Any, Json]
 """What the caller knows a job by, and the job."""
@@ -48,15 +46,13 @@ class Workers(AbstractContextManager):
         self._threads = ThreadPoolExecutor(number)
 
     def submit(self, task: Callable[[Json], Json], job: Json) -> Future[Json]:
-        """Have a worker do a job; see :func:`_performed` for what the future returns."""
-        return self._threads.submit(self._call, partial(_performed, task, job))
+        """Have a worker do a job; the future has its result, or raises as :meth:`.Limited.call`."""
+        return self._threads.submit(self._call, partial(task, job))
 
     def _call(self, function: Callable[[], Json]) -> Json:
         process = self._idle.pop()  # there are as many as threads
         try:
             return process.call(function)
-        except Rejected:
-            return _DIED
         finally:
             self._idle.append(process)
 
@@ -67,16 +63,6 @@ class Workers(AbstractContextManager):
         self._threads.shutdown()
         for process in self._processes:
             process.close()
-
-
-def _performed(task: Callable[[Json], Json], job: Json) -> Json:
-    """Do a job in a worker; return its result, the worker's inability or the grader's fault."""
-    try:
-        return {"result": task(job)}
-    except GradingError as error:
-        return {"unable": str(error)}
-    except Exception as error:  # a fault of the grader's own must not stop the others
-        return {"fault": f"the grader failed: {type(error).__name__}: {error}"[:500]}
 
 
 def run(
@@ -92,22 +78,24 @@ def run(
     """
     slow: list[tuple[Any, Json, Json]] = []
     failures: list[Tagged] = []
-    for tag, job, outcome in _outcomes(workers, iter(jobs), task, _JOBS_EACH * workers.number):
-        if "fault" in outcome:
+    for tag, job, result in _results(workers, iter(jobs), task, _JOBS_EACH * workers.number):
+        if isinstance(result, Exception):
             failures.append((tag, job))
-        elif outcome["result"].get("slow"):
-            slow.append((tag, job, outcome))
+        elif result.get("slow"):
+            slow.append((tag, job, result))
         else:
-            yield tag, outcome["result"]
+            yield tag, result
     # Nothing waits any more: a worker each, and no two jobs on one.
-    retries = _outcomes(workers, _in_time(slow), task, workers.number)
-    for tag, job, outcome in chain(retries, slow):
-        if "fault" in outcome:
+    retries = _results(workers, _in_time(slow), task, workers.number)
+    for tag, job, result in chain(retries, slow):
+        if isinstance(result, Exception):
             failures.append((tag, job))
         else:
-            yield tag, _final(outcome["result"])
-    for tag, job, outcome in _outcomes(workers, iter(failures), task, 1):
-        yield tag, _final(outcome.get("result") or failed(job, outcome["fault"]))
+            yield tag, _final(result)
+    for tag, job, result in _results(workers, iter(failures), task, 1):
+        if isinstance(result, Exception):  # a fault of the grader's own must not stop the others
+            result = failed(job, f"the grader failed: {result}"[:500])
+        yield tag, _final(result)
 
 
 def _final(result: Json) -> Json:
@@ -122,10 +110,10 @@ def _in_time(slow: list[tuple[Any, Json, Json]]) -> Iterator[Tagged]:
         yield tag, job
 
 
-def _outcomes(
+def _results(
     workers: Workers, jobs: Iterator[Tagged], task: Callable[[Json], Json], at_once: int
-) -> Iterator[tuple[Any, Json, Json]]:
-    """Yield each job's tag, the job, and its outcome; at most ``at_once`` are under way."""
+) -> Iterator[tuple[Any, Json, Json | Exception]]:
+    """Yield each job's tag, the job, and its result or error; at most ``at_once`` are under way."""
     pending: dict[Future[Json], Tagged] = {}
     while True:
         for tag, job in islice(jobs, at_once - len(pending)):
@@ -133,7 +121,7 @@ def _outcomes(
         if not pending:
             return
         for future in wait(pending, return_when=FIRST_COMPLETED).done:
-            outcome = future.result()
-            if "unable" in outcome:
-                raise GradingError(outcome["unable"])
-            yield *pending.pop(future), outcome
+            error = future.exception()
+            if isinstance(error, GradingError):
+                raise error
+            yield *pending.pop(future), error or future.result()
