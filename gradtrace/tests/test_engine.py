@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import torch
 from custom_functions import SavesInput
@@ -278,3 +280,22 @@ def test_a_listener_that_fails_is_reported_and_the_call_goes_on(attached, event)
     for listener in (heard, broken):
         (error,) = (arguments[0] for name, *arguments in listener.events if name == "broke")
         assert isinstance(error, ZeroDivisionError)
+
+
+def test_an_error_of_the_programs_signal_handler_in_a_listener_is_the_programs(attached):
+    class Interrupted(Heard):
+        def began(self, *arguments):
+            signal.raise_signal(signal.SIGINT)
+
+    def handler(number, frame):
+        raise ZeroDivisionError("of the program")
+
+    heard = Interrupted()
+    attached(heard)
+    previous = signal.signal(signal.SIGINT, handler)
+    try:
+        with pytest.raises(ZeroDivisionError, match="of the program"):
+            torch.ones(2, requires_grad=True).sum().backward()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert "broke" not in heard.names()
