@@ -1,8 +1,8 @@
 """The API reference, from the docstrings, in an environment without torch.
 
 autodoc imports the packages from their sources with everything mocked that building the book does
-not install; gradtrace imports a public name when it is first asked for, so all are asked for while
-that is in place.  Names of other libraries stay plain text: linking them would take their
+not install; gradtrace imports a public name at its first use, so all of them are used while
+everything is mocked.  Names of other libraries stay plain text: linking them would take their
 inventories from the network.
 """
 
@@ -56,7 +56,7 @@ def own_signature(
     signature: str | None,
     returns: str | None,
 ) -> tuple[str, None] | None:
-    """A mocked base class has a ``__new__`` that takes anything: the own ``__init__`` counts."""
+    """Show the signature of ``__init__``, not that of a mocked base class's ``__new__``."""
     if what != "class" or "__init__" not in vars(obj):
         return None
     constructor = signature_of(obj.__init__, bound_method=True)

@@ -1,9 +1,9 @@
-"""Two directives that print what gradtrace promises to programs: its causes and its JSON.
+"""Two directives that print gradtrace's interface for programs: its causes and its JSON.
 
 ``{causes}`` makes a section of each family: its causes with what they mean and the fix, and the
 order in which evidence decides between them.  ``{report}`` is a table of the keys of ``python -m
-gradtrace --json``.  Both read :mod:`gradtrace.explaining.causes`, from which the tool itself
-answers, so the page cannot say another thing than the tool.  That module needs no torch.
+gradtrace --json``.  Both read :mod:`gradtrace.explaining.causes`, which the tool itself
+reads, so page and tool always agree.  That module needs no torch.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from gradtrace.explaining import causes
 from gradtrace.explaining.causes import Cause, Criterion, Fix
 
 
-def said(text: str, *before: nodes.Node) -> nodes.paragraph:
-    """A text of the tool's, letter for letter: it may hold code."""
+def own_text(text: str, *before: nodes.Node) -> nodes.paragraph:
+    """Return a text of the tool as inline markup, unchanged, with its code."""
     paragraph = nodes.paragraph("", "", *before, nodes.Text(text), classes=["said"])
     paragraph["support_smartquotes"] = False
     return paragraph
@@ -37,7 +37,7 @@ class Causes(LedgerDirective):
     def section(self, family: str | None, meaning: str) -> nodes.section:
         title = nodes.literal("", family) if family else nodes.Text("any family")
         members = [cause for cause in causes.CAUSES.values() if cause.family == family]
-        section = nodes.section("", nodes.title("", "", title), said(meaning))
+        section = nodes.section("", nodes.title("", "", title), own_text(meaning))
         section["names"] = [title.astext()]
         self.state.document.note_explicit_target(section)  # the page's contents link to it
         section += nodes.definition_list("", *map(self.cause, members))
@@ -48,7 +48,7 @@ class Causes(LedgerDirective):
 
     def cause(self, cause: Cause) -> nodes.definition_list_item:
         name = nodes.term("", "", nodes.literal("", cause.name), ids=[f"cause-{cause.name}"])
-        meaning = said(f"{cause.meaning_for({})}.")
+        meaning = own_text(f"{cause.meaning_for({})}.")
         return nodes.definition_list_item(
             "", name, nodes.definition("", meaning, *map(self.fix, cause.fixes))
         )
@@ -58,12 +58,14 @@ class Causes(LedgerDirective):
         condition = f" ({facts})" if facts else ""
         instead = fix.otherwise_for({})
         otherwise = "" if instead is None else f" Where it is not sure: {instead}."
-        return said(f"{condition}: {fix.text_for({})}.{otherwise}", nodes.strong("", "Fix"))
+        return own_text(f"{condition}: {fix.text_for({})}.{otherwise}", nodes.strong("", "Fix"))
 
     def rule(self, rule: Criterion) -> nodes.list_item:
         condition = "; ".join(causes.FACTS[fact] for fact in rule.facts) or "otherwise"
         name = nodes.literal("", rule.cause)
-        return nodes.list_item("", said(f": {condition}. {rule.confidence.capitalize()}.", name))
+        return nodes.list_item(
+            "", own_text(f": {condition}. {rule.confidence.capitalize()}.", name)
+        )
 
 
 class Report(LedgerDirective):
@@ -76,7 +78,7 @@ class Report(LedgerDirective):
         return [number, self.table("report", [38, 62], ["Key", "What it holds"], rows)]
 
     def key(self, name: str, meaning: str) -> nodes.row:
-        return self.row([nodes.paragraph("", "", nodes.literal("", name)), said(meaning)])
+        return self.row([nodes.paragraph("", "", nodes.literal("", name)), own_text(meaning)])
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

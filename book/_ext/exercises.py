@@ -1,8 +1,7 @@
 """The directive ``{exercises}``: a table of the exercises, in the order of their chapters.
 
-What it says of each stands in the opening of its solution notebook, whose form :data:`OPENING`
-fixes:
-title, chapter, time, difficulty, what to hand in.  Points are those of the test cells.
+The facts about each are in the opening of its solution notebook, whose form :data:`OPENING`
+fixes: title, chapter, time, difficulty, what to hand in.  Points are those of the test cells.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What has run on a GPU: ``{gpu-record}``, and a mark beside each statement that needs one.
+"""The record of runs on a GPU: ``{gpu-record}``, and a mark beside each statement that needs one.
 
 Both show ``book/gpu.yml``, which ``make gpu-check`` writes: no mark and no figure is typed.  A link
 to ``versions.md#gpu-PART`` becomes the mark of that part, such as "not run on a GPU"; below a link
@@ -43,7 +43,7 @@ def machine(record: dict[str, Any]) -> str:
 
 
 def observations(part: dict[str, Any]) -> list[nodes.Node]:
-    """The reason of what did not pass, and a list of the figures."""
+    """Return the reason why a part did not pass, if any, and a list of its figures."""
     content: list[nodes.Node] = []
     if "reason" in part:
         content.append(nodes.paragraph("", f"{part['outcome']}: {part['reason']}"))

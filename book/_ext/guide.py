@@ -66,7 +66,7 @@ class DecisionGuide(SphinxDirective):
 
 
 def sections(question: dict[str, Any], name: str, level: int) -> Iterator[str]:
-    """Markdown of a question: its heading, its table of answers, and the questions below it."""
+    """Return a question as Markdown: its heading, its table of answers, and further questions."""
     title = question.get("title") or question.get("message") or question["answer"]
     yield f"({name})=\n{'#' * level} {title}"
     if "meaning" in question:
@@ -111,7 +111,7 @@ def read_atlas(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def paragraph_after(word: str, body: str) -> str:
-    """The rest of the paragraph that begins with this word in bold, empty without one."""
+    """Return the rest of the paragraph that begins with this word in bold; empty if none does."""
     match = re.search(rf"\*\*{word}\b.*?\*\*[.,]?\s+(.+?)(?:\n\n|\Z)", body, re.S)
     return match[1] if match else ""
 

@@ -1,9 +1,9 @@
 """Two directives that print the ledger of claims on the book's pages.
 
-``{claims-summary}`` is a table with a row for each chapter that has arrived, ``{claims-table}`` one
-with a row for each claim.  Both read ``book/claims.yml`` (what the executed notebooks say) and
-``book/articles.yml`` (what is examined) when the page is read, so no count and no verdict on a page
-is typed.
+``{claims-summary}`` is a table with a row for each published chapter, ``{claims-table}`` one with a
+row for each claim.  Both read ``book/claims.yml`` (the verdicts of the executed notebooks) and
+``book/articles.yml`` (the examined articles) when the page is built, so no count and no verdict on
+a page is typed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ARTICLES = "book/articles.yml"
 
 
 class LedgerDirective(SphinxDirective):
-    """What both tables share: the data, and cells with inline Markdown."""
+    """The base of both tables: the data, and cells with inline Markdown."""
 
     def read(self, name: str) -> list[dict[str, Any]]:
         path = Path(self.env.srcdir, name)
@@ -38,7 +38,7 @@ class LedgerDirective(SphinxDirective):
         return nodes.paragraph("", "", *children)
 
     def page(self, notebook: str) -> str:
-        """Where a notebook's page is, seen from this one."""
+        """Return the address of a notebook's page, relative to this page."""
         return self.env.app.builder.get_relative_uri(self.env.docname, f"notebooks/{notebook}")
 
     def table(
@@ -56,7 +56,7 @@ class LedgerDirective(SphinxDirective):
 
 
 class ClaimsSummary(LedgerDirective):
-    """A row for each chapter that is in the table of contents and has judged all its claims."""
+    """A row for each chapter that is in the table of contents and whose claims are all judged."""
 
     def run(self) -> list[nodes.Node]:
         claims = self.read(CLAIMS)
@@ -83,7 +83,7 @@ class ClaimsSummary(LedgerDirective):
 
 
 class ClaimsTable(LedgerDirective):
-    """A row for each claim; those of chapters that have not arrived say so."""
+    """A row for each claim; a claim of a chapter that is not published yet says so."""
 
     def run(self) -> list[nodes.Node]:
         rows = [self.claim(claim) for claim in self.read(CLAIMS)]

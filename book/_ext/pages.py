@@ -1,4 +1,4 @@
-"""What theme and MyST-NB get wrong: colour mode, description, landing page, labels."""
+"""Corrections of the theme and MyST-NB: colour mode, description, landing page, labels."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def complete_page(
 
 
 def description(doctree: nodes.document | None) -> str | None:
-    """Of a page without its own: the beginning of its first paragraph, if it has one."""
+    """Return the beginning of the page's first paragraph, as its description, if it has one."""
     for paragraph in doctree.findall(nodes.paragraph) if doctree else ():
         return textwrap.shorten(paragraph.astext(), 160, placeholder=" …")
     return None
@@ -69,7 +69,7 @@ def description(doctree: nodes.document | None) -> str | None:
 def name_in_navigation(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
-    """Call the landing page by the course's name, and say what each arrow unfolds.
+    """Name the landing page after the course, and give each arrow a name for screen readers.
 
     The theme takes the page's title, which is an error text, and its arrows are pictures without a
     name.
@@ -90,7 +90,7 @@ def name_in_navigation(
 def defer_scripts(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
-    """Let a page be seen before its scripts have come.
+    """Defer the scripts, so that a browser shows a page before it has loaded them.
 
     The options stay where they are, since scripts in the page read them; so does all of the search
     page, whose template adds scripts of its own that need the others.

@@ -7,7 +7,7 @@ from a page that was opened as a file.
 
 ``[words](#play:FUNCTION:after=9)`` leads into a player of the page; a link that leads nowhere is a
 warning.  A page that asks gets a place for the sum of its answers (which the front end fills) and,
-on paper only, the answers themselves.  What stands below a question and tells its answer is folded;
+on paper only, the answers themselves.  Content below a question that reveals its answer is folded;
 the front end unfolds it once there is an answer, ``_static/folds.js`` below a quiz and for links.
 """
 
@@ -53,7 +53,7 @@ def data_of(text: str) -> dict[str, Any]:
 
 
 def with_data(text: str, data: dict[str, Any]) -> str:
-    """The player with other data, written as gradtrace writes it."""
+    """Return the player's HTML with other data, written as gradtrace writes it."""
     stored = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return DATA.sub(lambda found: f"{found[1]}{stored}{found[3]}", text, count=1)
 
@@ -79,7 +79,7 @@ class PlayLinks(SphinxTransform):
 
 
 def unknown(target: str, sources: dict[str, dict[str, str]]) -> str | None:
-    """What is wrong with ``FUNCTION:line=9``, if something is."""
+    """Return the mistake in a link such as ``FUNCTION:line=9``, if there is one."""
     function, *wishes = target.split(":")
     if function not in sources:
         return f"no player on this page plays {function}; it has {', '.join(sources) or 'none'}"
@@ -130,11 +130,11 @@ def stored_front_end(source: Path) -> str:
     raise FileNotFoundError(f"no notebook in {source / 'notebooks'} stores a player")
 
 
-def fold_what_tells(app: Sphinx, document: nodes.document, docname: str) -> None:
-    """Fold what stands below a question and tells its answer.
+def fold_answers(app: Sphinx, document: nodes.document, docname: str) -> None:
+    """Fold the content below a question that reveals its answer.
 
-    That are outputs of code, and text that begins with "Observe.", up to the first other text, the
-    next player or quiz, or the end of the section.
+    It consists of outputs of code, and of text that begins with "Observe.", up to the
+    first other text, the next player or quiz, or the end of the section.
     """
     if app.builder.format != "html":
         return
@@ -153,7 +153,7 @@ def fold_what_tells(app: Sphinx, document: nodes.document, docname: str) -> None
             cell = cell.parent
         section = cell.parent
         first = section.index(cell) + 1
-        outputs = list(telling(section[first:]))
+        outputs = list(revealing(section[first:]))
         begin = f'<details class="observe" data-observe="{html.escape(name)}">'
         begin += "<summary>Observe: after your answer</summary>"
         if outputs:
@@ -164,8 +164,8 @@ def fold_what_tells(app: Sphinx, document: nodes.document, docname: str) -> None
             ]
 
 
-def telling(after: Iterable[nodes.Node]) -> Iterator[nodes.Node]:
-    """Of what stands below a question, that which tells its answer."""
+def revealing(after: Iterable[nodes.Node]) -> Iterator[nodes.Node]:
+    """Yield the nodes below a question that reveal its answer."""
     observing = None  # the cell of text that began so
     for node in after:
         if node.get("nb_element") == "cell_code":
@@ -182,7 +182,7 @@ def telling(after: Iterable[nodes.Node]) -> Iterator[nodes.Node]:
 
 
 def cell_of(node: nodes.Node) -> int | None:
-    """The number of the notebook's cell that a node is from: MyST-NB counts its lines so."""
+    """Return the number of the notebook's cell that a node is from, which MyST-NB counts by."""
     return None if node.line is None else node.line // 10_000
 
 
@@ -211,7 +211,7 @@ def add_scripts(
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_transform(PlayLinks)
-    app.connect("doctree-resolved", fold_what_tells)
+    app.connect("doctree-resolved", fold_answers)
     app.connect("doctree-resolved", one_front_end)
     app.connect("html-page-context", add_scripts)
     app.add_js_file("folds.js")

@@ -1,4 +1,4 @@
-"""What a published site has beside its pages, from ``repository`` in ``_config.yml`` and LICENSE.
+"""Additions to a published site, derived from ``repository`` in ``_config.yml`` and LICENSE.
 
 With an address: launch buttons, canonical addresses, a social card, absolute links on the 404 page
 (a server shows that one at any depth).  Without: none of these, and the site works from wherever it
@@ -23,13 +23,13 @@ RELATIVE = re.compile(r'(\s(?:href|src|action|data-content_root)=")(?![a-z]+:|[/
 
 
 def follow_license(app: Sphinx, config: Config) -> None:
-    """The footer says what LICENSE says."""
+    """Put the licence into the footer, as LICENSE states it."""
     text = Path(app.srcdir, "LICENSE").read_text(encoding="utf-8")
     config.copyright = re.search(r"^Copyright \(c\) (.+)$", text, re.M)[1]
 
 
 def follow_address(app: Sphinx, config: Config) -> None:
-    """Settings of the theme and of Sphinx that the address implies."""
+    """Set the options of the theme and of Sphinx that depend on the address."""
     address = app.course_address = read_address(Path(app.srcdir))
     if address is None:
         return
@@ -47,7 +47,7 @@ def follow_address(app: Sphinx, config: Config) -> None:
 def add_card(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
-    """What a link to this page looks like where it is shared."""
+    """Add the social card: how a link to this page looks where it is shared."""
     if doctree is None:
         context["pageurl"] = None  # search, index and 404 are no pages to point at
         return

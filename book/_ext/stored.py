@@ -1,6 +1,6 @@
 """Outputs of notebooks on other pages: ``{player} NOTEBOOK CELL`` and ``{error} NOTEBOOK CELL``.
 
-They show the notebook's own output, not a copy, so what the landing page says is under test too.
+They show the notebook's own output, not a copy, so the tests cover the landing page, too.
 The option ``:line:`` of a player says before which line it opens, by the line's text.
 """
 

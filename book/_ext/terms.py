@@ -1,4 +1,4 @@
-"""The first use of a term on a chapter's page leads to the glossary.
+"""Link the first use of each term on a chapter's page to the glossary.
 
 On the site the first place in a chapter's prose where a term of the glossary stands, as a word or
 as code, becomes a link to its entry, with the entry's first sentence as its hint; nothing is
