@@ -42,7 +42,7 @@ class _AskedForLine(Asked):
 
 @dataclass(frozen=True, kw_only=True)
 class _AskedForSeveral(Asked):
-    """The base of questions whose answer is all choices that are right, or "none of them"."""
+    """The base of questions that are answered by all right choices, or by "none of them"."""
 
     kind: ClassVar[str] = "choices"
 

@@ -2,8 +2,8 @@
 
 All data from students is text here: Jinja escapes every value, and the Content-Security-Policy of
 ``base.html`` forbids scripts in case one gets through.  For each question the page has the
-findings, the matching misconceptions and the smallest wrong case, drawn for this answer alone, but
-nothing about private inputs; of the student's work, the answer and what it printed.
+student's answer and its output, the findings, the matching misconceptions and the smallest wrong
+case, drawn for this answer alone, but nothing about private inputs.
 """
 
 from __future__ import annotations

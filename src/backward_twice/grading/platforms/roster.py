@@ -76,7 +76,7 @@ class Roster:
         return self._groups.get(words(name), ())
 
     def column_of(self, exercise: str) -> str:
-        """The file's own column for an exercise's points, by its name; else the bare name.
+        """The heading of the column that holds an exercise's points, else the exercise's name.
 
         Canvas writes ``two_losses (4711)``, Moodle ``Assignment: two_losses (Real)``.
         """
