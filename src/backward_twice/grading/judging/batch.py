@@ -123,5 +123,5 @@ def _results(
         for future in wait(pending, return_when=FIRST_COMPLETED).done:
             error = future.exception()
             if isinstance(error, GradingError):
-                raise error
+                raise GradingError(f"{error}; {SAVED}") from error
             yield *pending.pop(future), error or future.result()
