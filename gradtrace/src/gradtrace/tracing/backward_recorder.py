@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
@@ -103,8 +103,8 @@ class BackwardRecorder:
         self._number = 0  # of calls in this line
         self._steps: list[Step] = []  # of this line
         self._total = 0
-        self._changes = _Changes()  # since the last step
-        self._line_changes = _Changes()  # since the line began
+        self._line_before: _States | None = None  # if this line has called backward: before it
+        self._before: _States = {}  # at the last step
         self._held = 0
 
     def install(self) -> None:
@@ -116,7 +116,7 @@ class BackwardRecorder:
 
     def begin_line(self) -> None:
         self._steps, self._number, self.unrecorded = [], 0, 0
-        self._changes, self._line_changes = _Changes(), _Changes()
+        self._line_before = None
         self._thread = threading.get_ident()
 
     def pause(self) -> None:
@@ -124,11 +124,10 @@ class BackwardRecorder:
 
     def close_line(self, step: Step) -> Step:
         """Return the step of the line that has just run, with the steps inside it."""
-        if not self._steps and not self._line_changes:
+        if self._line_before is None:
             return step
-        self._line_changes.add(step, self._live.entered)
-        changed, dead = self._line_changes.take()
-        return replace(step, changed=changed, gone=dead, inside=tuple(self._steps))
+        changed, gone = _difference(self._line_before, self._live.states)
+        return replace(step, changed=changed, gone=gone, inside=tuple(self._steps))
 
     def on_call(self, frame: FrameType) -> None:
         """Record a Python function that the engine calls: a hook of the program."""
@@ -172,6 +171,8 @@ class BackwardRecorder:
         self._number += 1
         call = _Call(self._number, outputs)
         with self._unfailing():
+            if self._line_before is None:
+                self._before = self._line_before = dict(self._live.states)
             self._flush()
             with undisturbed():
                 nodes = walk(roots_of(outputs))[0]
@@ -312,8 +313,9 @@ class BackwardRecorder:
             hooks=tuple(running.hooks),
             recomputed=tuple(running.operations),
         )
-        changed, dead = self._changes.take()
-        self._steps.append(replace(step, changed=changed, gone=dead, node=running.name, run=run))
+        changed, gone = _difference(self._before, self._live.states)
+        self._before = dict(self._live.states)
+        self._steps.append(replace(step, changed=changed, gone=gone, node=running.name, run=run))
         self._total += 1
 
     def _look(self) -> Step:
@@ -321,41 +323,17 @@ class BackwardRecorder:
             roots = [root for call in self._calls for root in roots_of(call.outputs)]
         step = self._read(roots)
         self._held = sum(step.held)
-        self._changes.add(step, self._live.entered)
-        self._line_changes.add(step, self._live.entered)
         return step
 
 
-class _Changes:
-    """The changes of several readings, combined."""
+_States = Mapping[int, NodeState]
 
-    def __init__(self) -> None:
-        self._changed: dict[int, NodeState] = {}
-        self._gone: set[int] = set()
-        self._new: set[int] = set()
 
-    def __bool__(self) -> bool:
-        return bool(self._changed or self._gone)
-
-    def add(self, step: Step, entered: Set[int]) -> None:
-        """Add a reading; ``entered`` are the nodes that did not exist at the previous one."""
-        for index in step.gone:
-            self._changed.pop(index, None)
-            if index in self._new:
-                self._new.discard(index)
-            else:
-                self._gone.add(index)
-        self._new |= entered - self._gone
-        for state in step.changed:
-            self._gone.discard(state.node)
-            self._changed[state.node] = state
-
-    def take(self) -> tuple[tuple[NodeState, ...], tuple[int, ...]]:
-        """Return the changed and the deleted nodes, in the order of the nodes, and forget them."""
-        changed = tuple(self._changed[index] for index in sorted(self._changed))
-        dead = tuple(sorted(self._gone))
-        self._changed, self._gone, self._new = {}, set(), set()
-        return changed, dead
+def _difference(before: _States, now: _States) -> tuple[tuple[NodeState, ...], tuple[int, ...]]:
+    """Return the states that are new or different, and the nodes that died, in their order."""
+    new = [index for index, state in now.items() if before.get(index) is not state]
+    changed = tuple(now[index] for index in sorted(new) if before.get(index) != now[index])
+    return changed, tuple(sorted(before.keys() - now.keys()))
 
 
 class _RecordedOperations(TorchFunctionMode):

@@ -54,12 +54,13 @@ _READ_A_LINE = 16  # nodes
 class LiveGraph:
     """The graph that the variables reached when :meth:`look` was called last.
 
-    ``nodes`` are all nodes ever seen. ``changed`` are the states that the last look found new or
-    different, ``gone`` the nodes that have died since the look before, both in the order of
-    ``nodes``; ``entered`` are the new nodes. ``tensors`` are all tensors ever seen that a node
-    saved or that a variable with a graph named; ``tensor_of`` maps each variable to its tensor, if
-    any. ``memory`` counts their bytes. ``last_run`` is the index of the node that ran last in a
-    backward pass. ``whole`` is True if everything was read, not only what may have changed.
+    ``nodes`` are all nodes ever seen; ``states`` has the states of those that are alive.
+    ``changed`` are the states that the last look found new or different, ``gone`` the nodes that
+    have died since the look before, both in the order of ``nodes``. ``tensors`` are all tensors
+    ever seen that a node saved or that a variable with a graph named; ``tensor_of`` maps each
+    variable to its tensor, if any. ``memory`` counts their bytes. ``last_run`` is the index of the
+    node that ran last in a backward pass. ``whole`` is True if everything was read, not only what
+    may have changed.
     """
 
     def __init__(self) -> None:
@@ -68,7 +69,6 @@ class LiveGraph:
         self.tensor_of: dict[str, int | None] = {}
         self.changed: tuple[NodeState, ...] = ()
         self.gone: tuple[int, ...] = ()
-        self.entered: frozenset[int] = frozenset()
         self.last_run: int | None = None
         self.whole = True
         self._new_index = itertools.count()
@@ -81,7 +81,7 @@ class LiveGraph:
         self._named: set[int] = set()  # by variables
         self._users: dict[int, set[int]] = {}  # for each, the live nodes that lead to it
         self._leaves: dict[int, TensorWeakRef] = {}
-        self._states: dict[int, NodeState] = {}
+        self.states: dict[int, NodeState] = {}
         self.memory = _Memory()
 
     def in_order(self, calls: Calls) -> tuple[tuple[TraceNode, ...], tuple[ModuleCall, ...]]:
@@ -123,7 +123,6 @@ class LiveGraph:
             ]
             for successor in live_nodes.links[index]:
                 self._users[successor].add(index)
-        self.entered = frozenset(live_nodes.entered)
         self._forget_dead(running.union(named.values()))
 
         self._unread_lines += 1
@@ -155,7 +154,7 @@ class LiveGraph:
 
     def state(self, index: int | None) -> NodeState | None:
         """Return the state of a node at the last look."""
-        return None if index is None else self._states.get(index)
+        return None if index is None else self.states.get(index)
 
     # Which nodes are alive
 
@@ -200,7 +199,7 @@ class LiveGraph:
         for index in pending:  # grows while it is read
             if index in named or index not in self._users or self._users[index]:
                 continue
-            for alive in (self._users, self._states, self._leaves):
+            for alive in (self._users, self.states, self._leaves):
                 alive.pop(index, None)
             self.memory.remove(index)
             dead.append(index)
@@ -256,8 +255,8 @@ class LiveGraph:
                 shapes = shapes_of(now.outputs or outputs_of(node))  # a leaf's are known
                 self.nodes.append(self._first_seen(now, label, line, shapes))
             state = _state(index, self.nodes[index], now)
-            if self._states.get(index) != state:
-                self._states[index] = state
+            if self.states.get(index) != state:
+                self.states[index] = state
                 changed.append(state)
             self.memory.hold(index, now)
         self.changed = tuple(sorted(changed, key=lambda state: state.node))
