@@ -267,7 +267,45 @@ _SHARED = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
 _COMPILER = ("torch._dynamo", "torch._C._dynamo")
 
 
-class CompiledRegions:
+class _Exchange:
+    """Replaces ``old`` by ``new`` under every name in PyTorch's modules, and restores it."""
+
+    def __init__(
+        self,
+        old: Callable[..., Any],
+        new: Callable[..., Any],
+        modules: str | tuple[str, ...],
+        but: tuple[str, ...] = (),
+    ):
+        self.old, self.new, self._modules, self._but = old, new, modules, but
+        self._places: list[tuple[ModuleType, str]] = []
+        self._module_count = 0  # of sys.modules when they were last searched
+        self.installed = False
+
+    def install(self) -> None:
+        self.installed = True
+        self._set(self.old, self.new)
+
+    def remove(self) -> None:
+        self.installed = False
+        self._set(self.new, self.old)
+
+    def _set(self, old: Callable[..., Any], new: Callable[..., Any]) -> None:
+        if len(sys.modules) != self._module_count:
+            self._module_count = len(sys.modules)
+            self._places = [
+                (module, attribute)
+                for name, module in list(sys.modules.items())
+                if isinstance(module, ModuleType) and name not in self._but
+                if str(name).startswith(self._modules)
+                for attribute, value in list(vars(module).items())
+                if value is old
+            ]
+        for module, attribute in self._places:
+            setattr(module, attribute, new)
+
+
+class CompiledRegions(_Exchange):
     """Calls ``changed(inside)`` when a thread enters or leaves compiled code.
 
     The compiler does both with ``set_eval_frame``, which its modules import under several names:
@@ -284,52 +322,7 @@ class CompiledRegions:
             return prior
 
         _skip(set_eval_frame)  # but not its calls, whose setting PyTorch would undo
-        self._exchange = _Exchange(_set_eval_frame, set_eval_frame, _COMPILER)
-
-    @property
-    def installed(self) -> bool:
-        return _frames.set_eval_frame is self._exchange.new
-
-    def install(self) -> None:
-        self._exchange.on()
-
-    def remove(self) -> None:
-        self._exchange.off()
-
-
-class _Exchange:
-    """Replaces ``old`` by ``new`` under every name in PyTorch's modules, and restores it."""
-
-    def __init__(
-        self,
-        old: Callable[..., Any],
-        new: Callable[..., Any],
-        modules: str | tuple[str, ...],
-        but: tuple[str, ...] = (),
-    ):
-        self.old, self.new, self._modules, self._but = old, new, modules, but
-        self._places: list[tuple[ModuleType, str]] = []
-        self._module_count = 0  # of sys.modules when they were last searched
-
-    def on(self) -> None:
-        self._set(self.old, self.new)
-
-    def off(self) -> None:
-        self._set(self.new, self.old)
-
-    def _set(self, old: Callable[..., Any], new: Callable[..., Any]) -> None:
-        if len(sys.modules) != self._module_count:
-            self._module_count = len(sys.modules)
-            self._places = [
-                (module, attribute)
-                for name, module in list(sys.modules.items())
-                if isinstance(module, ModuleType) and name not in self._but
-                if str(name).startswith(self._modules)
-                for attribute, value in list(vars(module).items())
-                if value is old
-            ]
-        for module, attribute in self._places:
-            setattr(module, attribute, new)
+        super().__init__(_set_eval_frame, set_eval_frame, _COMPILER)
 
 
 _optimizer = importlib.import_module("torch.optim.optimizer")  # torch.optim hides the name
@@ -374,7 +367,7 @@ class PythonFunctions:
     def __init__(self, handed_over: Iterable[Callable[..., Any]]):
         self._codes = frozenset(function.__code__ for function in handed_over)
         self._exchanges: list[_Exchange] = []
-        self._installed = False
+        self.installed = False
         for name, unpack in (("", False), ("_unary", True), ("_variadic", True)):
             original = getattr(torch.overrides, f"has_torch_function{name}")
             # Other modules import it from these.
@@ -408,22 +401,18 @@ class PythonFunctions:
 
         return is_torch_function_mode_enabled
 
-    @property
-    def installed(self) -> bool:
-        return self._installed
-
     def install(self) -> None:
-        self._installed = True
+        self.installed = True
         for exchange in self._exchanges:
             builtin = _builtins._find_builtin(exchange.old)
             if builtin is not None:  # torch.jit.script finds these functions by their identity
                 _builtins._get_builtin_table()[id(exchange.new)] = builtin
-            exchange.on()
+            exchange.install()
 
     def remove(self) -> None:
-        self._installed = False
+        self.installed = False
         for exchange in self._exchanges:
-            exchange.off()
+            exchange.remove()
             _builtins._get_builtin_table().pop(id(exchange.new), None)
 
 
