@@ -70,14 +70,15 @@ export class Edits {
       this.panel.append(label);
       return check;
     });
-    this.panel.append(
-      element(
-        "div",
-        { class: "commit" },
-        quiet("Copy as a cell", () => this.copy()),
-      ),
-      this.note,
-    );
+    this.draft = element("textarea", { class: "mono", "aria-label": "Your program" });
+    const runDraft = () => {
+      this.note.textContent = "Running …";
+      this.run(this.draft.value);
+    };
+    const button = element("button", { type: "button", onclick: runDraft }, "Run this program");
+    this.own = element("div", { hidden: true }, this.draft, button);
+    const copy = quiet("Copy as a cell", () => this.copy());
+    this.panel.append(element("div", { class: "commit" }, copy), this.note, this.own);
   }
 
   /** The edits that are made; none in a program of the reader's own. */
@@ -93,7 +94,7 @@ export class Edits {
     this.opener.textContent = `✎ Edit the program${state}`;
     this.opener.classList.toggle("active", option !== 0);
     this.note.textContent = "";
-    if (this.draft && !this.panel.contains(document.activeElement)) this.draft.value = this.text;
+    if (!this.panel.contains(document.activeElement)) this.draft.value = this.text;
   }
 
   /** The program that is shown, as text. */
@@ -208,37 +209,10 @@ export class Edits {
     );
   }
 
-  /** A field to write a program of one's own in, which `run(text)` gives to the kernel. */
+  /** Let the kernel run a program of one's own by `run(text)`; without a kernel nothing is offered. */
   offerDraft(run) {
-    if (run && this.draft) return;
-    this.draft?.parentNode.remove();
-    this.draft = null;
-    if (!run) return;
-    this.draft = element("textarea", { class: "mono", "aria-label": "Your program" });
-    if (this.program) this.draft.value = this.text;
-    this.panel.append(
-      element(
-        "div",
-        { class: "draft" },
-        this.draft,
-        element(
-          "button",
-          {
-            type: "button",
-            onclick: () => {
-              this.note.textContent = "Running …";
-              run(this.draft.value);
-            },
-          },
-          "Run this program",
-        ),
-      ),
-    );
-  }
-
-  /** Say why Python refused a program. */
-  refuse(reason) {
-    this.note.textContent = reason;
+    this.run = run;
+    this.own.hidden = !run;
   }
 
   /** The edited program with all that it needs, and a call that plays it. */

@@ -268,7 +268,6 @@ export class Graph extends Panel {
     const changed = {
       ...timeline.happened(step),
       running: new Set(inside ? [inside.run(step).node] : []),
-      ran: inside ? inside.ran(step) : new Set(),
     };
     /** @type {{ x: number, y: number, width: number, height: number }[]} of small words */
     this.labels = [];

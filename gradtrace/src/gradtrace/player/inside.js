@@ -60,11 +60,6 @@ export class Inside {
     return waiting;
   }
 
-  /** Nodes that ran before the one at this place. */
-  ran(place) {
-    return new Set(this.steps.slice(0, place - 1).map(({ run }) => run.node));
-  }
-
   /** What happened at the node, as sentences. */
   sentences(place) {
     const { nodes } = this.outer.trace;

@@ -66,7 +66,7 @@ function join(player, model) {
   };
   let deafen = () => {};
   const listeners = {
-    "msg:custom": ({ refused }) => refused && player.edits?.refuse(refused),
+    "msg:custom": ({ refused }) => refused && player.edits?.note.replaceChildren(refused),
     "change:step": () => player.step !== model.get("step") && player.show(model.get("step")),
     "change:setting": another,
     "change:trace": another,

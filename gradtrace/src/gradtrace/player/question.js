@@ -16,8 +16,6 @@ function reach(part, seen) {
   seen.scrollIntoView({ block: "nearest" });
 }
 
-const same = (a, b) => String(a) === String(b); // ids are numbers or words; the keys of JSON are words
-
 export class Question {
   /** `onChange()` when the choice or the state changes, `onAnswer(answer, right, told)` when it is given. */
   constructor(data, { onChange, onAnswer, onAgain }) {
@@ -53,9 +51,9 @@ export class Question {
     this.draw();
   }
 
-  /** The choice with this id, if it is one. */
+  /** The choice with this id, if it is one: a number or a word; the keys of JSON are words. */
   choice(id) {
-    return this.data.choices.find((choice) => same(choice.id, id));
+    return this.data.choices.find((choice) => String(choice.id) === String(id));
   }
 
   get ids() {
@@ -64,7 +62,7 @@ export class Question {
 
   get right() {
     const { picked, many, data } = this;
-    const hits = picked.filter((id) => data.right.some((other) => same(id, other)));
+    const hits = picked.filter((id) => data.right.includes(id));
     return hits.length === picked.length && hits.length >= (many ? data.right.length : 1);
   }
 
@@ -72,8 +70,9 @@ export class Question {
   pick(id) {
     const choice = this.choice(id);
     if (!this.open || !choice) return false;
-    const there = this.picked.some((other) => same(other, id));
-    if (this.many) this.picked = there ? this.picked.filter((other) => !same(other, id)) : [...this.picked, choice.id];
+    const there = this.picked.includes(choice.id);
+    if (this.many)
+      this.picked = there ? this.picked.filter((other) => other !== choice.id) : [...this.picked, choice.id];
     else if (there) this.commit();
     else this.picked = [choice.id];
     if (this.open) this.changed();
@@ -130,26 +129,25 @@ export class Question {
 
   draw() {
     const { data, open, picked } = this;
-    const has = (list, id) => list.some((other) => same(other, id));
     const inPicture = ["line", "node", "tensor"].includes(data.kind);
     const chips = data.choices.filter(
-      ({ id }) => (!inPicture || typeof id !== "number") && (open || has(this.data.right, id) || has(picked, id)),
+      ({ id }) => (!inPicture || typeof id !== "number") && (open || data.right.includes(id) || picked.includes(id)),
     );
     const focused = this.chips.getRootNode().activeElement?.dataset?.id;
     this.chips.replaceChildren(
       ...chips.map(({ id, label }) => {
-        const right = !open && has(this.data.right, id);
+        const right = !open && data.right.includes(id);
         return element(
           "button",
           {
             type: "button",
             "data-id": id,
-            class: `chip ${has(picked, id) ? "picked" : ""} ${right ? "right" : ""}`,
-            "aria-pressed": String(has(picked, id)),
+            class: `chip ${picked.includes(id) ? "picked" : ""} ${right ? "right" : ""}`,
+            "aria-pressed": String(picked.includes(id)),
             "aria-disabled": String(!open),
             onclick: () => this.pick(id),
           },
-          ...(right ? ["✓ "] : !open && has(picked, id) ? ["✗ "] : []),
+          ...(right ? ["✓ "] : !open && picked.includes(id) ? ["✗ "] : []),
           ...marked(String(label)),
         );
       }),
@@ -172,8 +170,8 @@ export class Question {
     const { data, picked, told } = this;
     if (told) return [element("p", {}, ...marked(data.explanation))];
     const said = picked.map((id) => this.choice(id).label ?? String(id));
-    const missed = this.many ? this.data.right.filter((id) => !picked.some((other) => same(id, other))) : [];
-    const wrong = this.many ? picked.filter((id) => !this.data.right.some((other) => same(id, other))) : picked;
+    const missed = this.many ? data.right.filter((id) => !picked.includes(id)) : [];
+    const wrong = this.many ? picked.filter((id) => !data.right.includes(id)) : picked;
     const replies = [...(this.many && this.right ? picked : wrong), ...missed].map((id) => [
       `${missed.includes(id) ? "Missed: " : ""}${this.choice(id)?.label ?? id}`,
       data.replies[String(id)],

@@ -4,9 +4,6 @@
 /** States of a slot that holds its tensor. */
 export const HELD = new Set(["alive", "modified", "packed"]);
 
-/** Whether a variable still names the same tensor object. */
-const sameTensor = (before, now) => before.object === now.object;
-
 export class Timeline {
   /** `keys` says of lines what they are called in other programs that come from the same one. */
   constructor(trace, keys = new Map()) {
@@ -30,14 +27,7 @@ export class Timeline {
 
   /** The state of a node at a step, or null: `{ node, state, slots }`, for each slot `[state, version]`. */
   state(node, step) {
-    const history = this.history[node];
-    let [low, high] = [0, history.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (history[middle][0] <= step) low = middle + 1;
-      else high = middle;
-    }
-    return low ? history[low - 1][1] : null;
+    return this.history[node].findLast(([time]) => time <= step)?.[1] ?? null;
   }
 
   /** All of one step: its nodes, its variables, and who holds which tensor. */
@@ -107,7 +97,6 @@ export class Timeline {
       if (row.slots.some(([state], slot) => state === "modified" && old?.slots[slot][0] !== "modified"))
         modified.push(node);
     }
-    const gone = [...before.nodes.keys()].filter((node) => !now.nodes.has(node) && !this.trace.nodes[node].leaf);
     const old = new Map(before.variables.map((row) => [row.name, row]));
     const variables = new Map(); // name → what became of it
     for (const row of now.variables) {
@@ -115,7 +104,7 @@ export class Timeline {
       const what = [];
       if (!previous) what.push("new");
       else {
-        if (!sameTensor(previous, row)) what.push("rebound");
+        if (previous.object !== row.object) what.push("rebound");
         else if (row.version > previous.version || (previous.tensor !== null && row.tensor !== previous.tensor))
           what.push("changed");
         if (row.grad !== previous.grad) what.push(row.grad === null ? "cleared" : "gradient");
@@ -125,7 +114,7 @@ export class Timeline {
     }
     const arrived = [...now.tensors.keys()].filter((tensor) => !before.tensors.has(tensor));
     const left = [...before.tensors.keys()].filter((tensor) => !now.tensors.has(tensor));
-    return { made, freed, modified, gone, variables, arrived, left };
+    return { made, freed, modified, variables, arrived, left };
   }
 
   /** For each variable at a step, the line that bound the name to what it is there. */
@@ -136,8 +125,7 @@ export class Timeline {
     for (const { ran, variables } of this.trace.steps.slice(0, step + 1)) {
       const [now, next] = [new Map(), new Map()];
       for (const row of variables) {
-        const old = before.get(row.name);
-        const same = old && sameTensor(old, row);
+        const same = before.get(row.name)?.object === row.object; // the name still means the same tensor
         now.set(row.name, row);
         next.set(row.name, same ? lines.get(row.name) : ran);
       }

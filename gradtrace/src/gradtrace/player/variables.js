@@ -5,12 +5,12 @@ import { bytes, dimensions, element, plural, signed } from "./dom.js";
 
 const FOLD = 4; // as many leaves of one module share a row
 const HEAD = ["name", "this line", "shape", "value", "grad", "version", "requires_grad", "leaf"];
-const WORDS = {
-  new: ["+", "new"],
-  rebound: ["↷", "bound again"],
-  changed: ["▲", "changed in place"],
-  gradient: ["∇", "gradient written"],
-  cleared: ["∅", "gradient cleared"],
+const FLAGS = {
+  new: ["new", "+", "new"],
+  rebound: ["bound", "↷", "bound again"],
+  changed: ["modified", "▲", "changed in place"],
+  gradient: ["gradient", "∇", "gradient written"],
+  cleared: ["freed", "∅", "gradient cleared"],
 };
 
 // Parameters and buffers: leaves whose name has a dot, but for one in brackets, as in weights['0.bias'].
@@ -106,13 +106,7 @@ export class Variables {
   }
 
   says(what) {
-    return element(
-      "td",
-      { class: "what" },
-      ...what.map((kind) =>
-        signed({ changed: "modified", cleared: "freed", rebound: "bound" }[kind] ?? kind, ...WORDS[kind]),
-      ),
-    );
+    return element("td", { class: "what" }, ...what.map((kind) => signed(...FLAGS[kind])));
   }
 
   group(name, rows, did) {
