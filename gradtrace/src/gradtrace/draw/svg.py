@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from gradtrace.draw.drawing import (
@@ -56,69 +57,68 @@ def size(nbytes: int) -> str:
 _UNITS = ("B", "kB", "MB", "GB")
 
 
-def svg_text(
-    drawing: Drawing,
-    faces: Sequence[Face],
-    texts: Mapping[int, str],
-    homes: Mapping[int, int],
-    title: str,
-    description: str,
-    standalone: bool = False,
-) -> str:
-    """Return the drawing as SVG text.
+@dataclass
+class Picture:
+    """A drawing with what it shows: the face of each box, and the text of each tensor by its index.
 
-    Args:
-        faces: what each box shows.
-        texts: the text of each tensor that is drawn, by its index.
-        homes: the box of each tensor that is not drawn itself.
-        title: the accessible name.
-        description: the accessible description, a sentence or two.
-        standalone: whether the SVG is a file and has to contain its colours and description.
+    ``homes`` has the box of each tensor that is not drawn itself.
     """
-    width, height = drawing.width + 2 * _MARGIN, drawing.height + 2 * _MARGIN
-    name, begins = "", _LEFT_OUT
-    if standalone:
-        begins = (
-            f"<title>{html.escape(title)}</title><desc>{html.escape(description)}</desc>"
-            "<style>svg{color:#1b1f24;background:#fff}"
-            "@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>"
-        )
-    else:
-        name = f' aria-label="{html.escape(title)}"'
-    places = {tensor_box.tensor: tensor_box for tensor_box in drawing.tensors}
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img"{name} '
-        f'width="{width:g}" height="{height:g}" '
-        f'viewBox="{-_MARGIN:g} {-_MARGIN:g} {width:g} {height:g}" fill="none" '
-        f'stroke="currentColor" font-family="ui-monospace,Menlo,Consolas,monospace" '
-        f'font-size="12" style="max-width:100%;height:auto">',
-        begins,
-    ]
-    edges = "".join(_edge(drawing.boxes, edge) for edge in drawing.edges)
-    parts.append(f'<g opacity=".6">{edges}</g>')
-    for box, face in zip(drawing.boxes, faces, strict=True):
-        parts.append(_box(box, face))
-    for box, face in zip(drawing.boxes, faces, strict=True):
-        for row, tensor in enumerate(face.holds):
-            if tensor in places:
-                tensor_box = places[tensor]
-                if box.x + box.width < tensor_box.x:
-                    parts.append(
-                        _string(box, row, tensor_box.x, tensor_box.y + tensor_box.height / 2)
-                    )
-                else:
-                    below = tensor_box.y + (tensor_box.height if box.y > tensor_box.y else 0)
-                    parts.append(_string(box, row, tensor_box.x + tensor_box.width / 2, below))
-            elif tensor is not None and (home := homes.get(tensor)) is not None:
-                end = drawing.boxes[home]
-                if end is not box:
-                    parts.append(_string(box, row, end.x + end.width, end.y + end.height / 2))
-    parts += [
-        _tensor(tensor_box, texts[tensor_box.tensor])
-        for tensor_box in drawing.tensors
-        if tensor_box.tensor in texts
-    ]
-    return "".join([*parts, "</svg>"])
+
+    drawing: Drawing
+    faces: Sequence[Face]
+    texts: Mapping[int, str]
+    homes: Mapping[int, int]
+
+    def svg(self, title: str, description: str, standalone: bool = False) -> str:
+        """Return the picture as SVG text with an accessible name and description.
+
+        A ``standalone`` SVG is a file, which contains its colours and its description.
+        """
+        drawing, faces = self.drawing, self.faces
+        width, height = drawing.width + 2 * _MARGIN, drawing.height + 2 * _MARGIN
+        name, begins = "", _LEFT_OUT
+        if standalone:
+            begins = (
+                f"<title>{html.escape(title)}</title><desc>{html.escape(description)}</desc>"
+                "<style>svg{color:#1b1f24;background:#fff}"
+                "@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>"
+            )
+        else:
+            name = f' aria-label="{html.escape(title)}"'
+        places = {tensor_box.tensor: tensor_box for tensor_box in drawing.tensors}
+        parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" role="img"{name} '
+            f'width="{width:g}" height="{height:g}" '
+            f'viewBox="{-_MARGIN:g} {-_MARGIN:g} {width:g} {height:g}" fill="none" '
+            f'stroke="currentColor" font-family="ui-monospace,Menlo,Consolas,monospace" '
+            f'font-size="12" style="max-width:100%;height:auto">',
+            begins,
+        ]
+        edges = "".join(_edge(drawing.boxes, edge) for edge in drawing.edges)
+        parts.append(f'<g opacity=".6">{edges}</g>')
+        for box, face in zip(drawing.boxes, faces, strict=True):
+            parts.append(_box(box, face))
+        for box, face in zip(drawing.boxes, faces, strict=True):
+            for row, tensor in enumerate(face.holds):
+                if tensor in places:
+                    tensor_box = places[tensor]
+                    if box.x + box.width < tensor_box.x:
+                        parts.append(
+                            _string(box, row, tensor_box.x, tensor_box.y + tensor_box.height / 2)
+                        )
+                    else:
+                        below = tensor_box.y + (tensor_box.height if box.y > tensor_box.y else 0)
+                        parts.append(_string(box, row, tensor_box.x + tensor_box.width / 2, below))
+                elif tensor is not None and (home := self.homes.get(tensor)) is not None:
+                    end = drawing.boxes[home]
+                    if end is not box:
+                        parts.append(_string(box, row, end.x + end.width, end.y + end.height / 2))
+        parts += [
+            _tensor(tensor_box, self.texts[tensor_box.tensor])
+            for tensor_box in drawing.tensors
+            if tensor_box.tensor in self.texts
+        ]
+        return "".join([*parts, "</svg>"])
 
 
 # Text of the drawing that no text element holds is drawn nowhere.  It is read where a page leaves

@@ -7,6 +7,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from gradtrace.autograd.collector import no_garbage_collection
@@ -14,7 +15,7 @@ from gradtrace.autograd.nodes import FREED, HIDDEN
 from gradtrace.autograd.saved import GraphData
 from gradtrace.draw.drawing import Box, Drawing
 from gradtrace.draw.layout import drawings_of
-from gradtrace.draw.svg import Face, size, svg_text
+from gradtrace.draw.svg import Face, Picture, size
 from gradtrace.snapshots.boxes import (
     activations_of,
     needed_slots,
@@ -25,18 +26,11 @@ from gradtrace.snapshots.boxes import (
 )
 
 
-class _Picture(NamedTuple):
-    """A view of a graph, with the text of its boxes and tensors."""
+@dataclass
+class _Picture(Picture):
+    """A picture with, for each box, the boxes for which what they share counts."""
 
-    drawing: Drawing
-    faces: list[Face]
-    texts: dict[int, str]
-    homes: dict[int, int]
     shared_with: list[list[int]]
-
-    def svg(self, title: str, description: str, standalone: bool = False) -> str:
-        contents = self.faces, self.texts, self.homes
-        return svg_text(self.drawing, *contents, title, description, standalone)
 
     def words(self) -> str:
         """Return the picture as an HTML list, for readers who do not see it."""
