@@ -164,7 +164,7 @@ def guide_data(app: Sphinx) -> dict[str, Any]:
 def add_scripts(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
-    """Load data and scripts on the landing page, and the messages on the search page."""
+    """Load data and scripts on the landing page, and on the search page, which finds messages."""
     landing = pagename == app.config.root_doc
     if not landing and pagename != "search":
         return
@@ -172,7 +172,8 @@ def add_scripts(
         data = json.dumps(guide_data(app), ensure_ascii=False, separators=(",", ":"))
         text = f"const {{ guide: GUIDE, atlas: ATLAS }} = {data};\n"
         Path(app.outdir, "_static", DATA).write_text(text, "utf-8")
-    for script in (DATA, "messages.js", *(("script_facts.js", "paste.js") if landing else ())):
+    further = ("script_facts.js", "paste.js") if landing else ("search_messages.js",)
+    for script in (DATA, "messages.js", *further):
         app.add_js_file(script, **({"loading_method": "defer"} if landing else {}))
 
 

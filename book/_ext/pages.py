@@ -29,10 +29,8 @@ SUBJECT = "a course on PyTorch's autograd graph"
 # Search results are summarised by fetching the pages found, which a browser refuses to a file.
 SUMMARY = 'DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = location.protocol !== "file:";'
 
-
 # Names, operators, punctuation: most of a program, in the colour of the text (course.css).
 PLAIN = re.compile(r'<span class="(?:n|nn|nb|bp|o|p|w)">([^<]*)</span>')
-
 
 # The theme measures every block of code when the page has come, and so lays out, one by one, what
 # was to wait until it is near the view (course.css).  Such blocks are left to tab_stops.js.
@@ -46,8 +44,6 @@ def complete_page(
 ) -> None:
     if pagename == app.config.root_doc:
         context["page_source_suffix"] = ""  # no download: index.md only includes book/intro.md
-    if pagename == "search":
-        app.add_js_file("search_messages.js")
     if "body" in context:  # The label hides what is to be read there: "Show code cell source".
         body = context["body"].replace(' aria-label="Toggle hidden content"', "")
         body = body.replace("<pre>", '<pre tabindex="0">')  # until tab_stops.js knows better

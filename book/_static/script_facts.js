@@ -16,11 +16,14 @@ const WRITE =
   /^(?!.*(?:loss|total|count|correct|step|epoch|acc|size|init\.|clip_grad|requires_grad_))(?:[^"']*\w\[[^"']*\] *[-+*/]?= |\w+ *[-+*/]= *(?![\d.]+$)|.*\.[a-z]\w*[a-z\d]_\()/;
 // A method that stores a computed value.
 const STORE = /^self\.\w+ = (?!(?:None|True|False)$)(?=.*[A-Za-z])/;
+// A part of an argument in a call.
+const PART = String.raw`(?:[^,()]|\((?:[^()]|\([^()]*\))*\))`;
 // A network, by the name of its loss.
 const ROLE = /\b(?!value$)\w*(?:actor|policy|critic|value)\w*/;
 const WITHIN = /inplace\s*=\s*True/;
 
 const asFacts = (lines) => lines.map((line) => ({ line }));
+const named = (lines, nameOf) => lines.map((line) => ({ line, name: nameOf(line) })).filter(({ name }) => name);
 const asCalls = (lines) => asFacts(lines.map((line) => line.call ?? line));
 const namesIn = (code = "") => code.match(NAME) ?? [];
 const isArgument = (name, code) => new RegExp(`\\w\\(.*(?<![\\w.])${name}(?![\\w(])`).test(code);
@@ -84,40 +87,43 @@ function routinesIn(lines) {
     const owner = first === "self" && /^class (\w+)/.exec(headerOf(lines, header, /^class /)?.code)?.[1];
     const objects = lines.flatMap(({ targets, value }) => (value.trim().startsWith(`${owner}(`) ? targets : []));
     const receiver = owner ? `(?<![\\w.])(${["self", ...objects, `${owner}\\(.*\\)`].join("|")})\\.` : "(?<![\\w.])()";
-    const call = new RegExp(`(?<!def )${receiver}${name}\\((.*)\\)`);
-    return [{ header, call, parameters: owner ? rest : [first, ...rest] }];
+    const call = new RegExp(`(?<!def )${receiver}${name}\\(((?:${PART}|,)*)\\)`);
+    const isCalledIn = ({ code }) => code.includes(`${name}(`) && call.test(code);
+    return [{ header, call, isCalledIn, parameters: owner ? rest : [first, ...rest] }];
   });
 }
 
-// Where a line runs: the innermost loop around it, or around a call of the function that it is in.  Without a loop,
-// the outermost such function, or `undefined` for the script itself.
-function placeOf(lines, line, routines, above = []) {
-  const [loop, header] = [headerOf(lines, line, LOOP), headerOf(lines, line, /^(?:async )?def /)];
-  if (!header || loop?.number > header.number) return loop;
-  const routine = routines.find((each) => each.header === header);
-  const calls = lines.filter(({ code }) => routine?.call.test(code) && !above.includes(routine));
-  const around = calls.map((call) => placeOf(lines, call, routines, [...above, routine]));
-  return calls.length ? around.find((each) => LOOP.test(each?.code)) ?? around[0] : header;
+// What a call gives to `self` and to the parameters.
+function valuesIn(line, { call, parameters }) {
+  const [, receiver, list] = call.exec(line.code);
+  const values = new Map([["self", receiver]]);
+  (list.match(new RegExp(`${PART}+`, "g")) ?? []).forEach((argument, k) => {
+    const [, name = parameters[k], value] = /^(?:(\w+)=)?(.*)$/.exec(argument.trim());
+    values.set(name, value);
+  });
+  return values;
 }
 
 // The lines in running order: a call is preceded by the lines of the function, with the arguments in place of its
-// parameters.  `call` is the line with the call, where the arguments change what a line says.
+// parameters; an argument that is no name is assigned before.  `calls` are the lines with the calls, the innermost
+// first; `call` is that one where its arguments change what the line says.
 function inRunningOrder(lines, body, routines, above = []) {
   return body.flatMap((line) => {
-    const called = above.length < 4 ? routines.filter((each) => !above.includes(each) && each.call.test(line.code)) : [];
+    const called = above.length < 4 ? routines.filter((each) => !above.includes(each) && each.isCalledIn(line)) : [];
     const inner = called.flatMap((routine) => {
-      const [, receiver, list] = routine.call.exec(line.code);
-      const values = new Map(routine.parameters.map((name, k) => [name, list.split(",")[k]?.trim()]));
-      for (const [, name, value] of list.matchAll(/(\w+)=([^,]+)/g)) values.set(name, value.trim());
-      values.set("self", receiver);
+      const values = valuesIn(line, routine);
+      const isName = (value) => /^[\w.]+$/.test(value ?? "-");
+      const given = [...values]
+        .filter(([, value]) => value && !isName(value))
+        .map((pair) => ({ ...line, code: pair.join(" = "), ...assignment(pair.join(" = ")) }));
       const replaced = bodyOf(lines, routine.header).map((each) => {
         const code = each.code.replace(/(?<![\w.])[a-z_]\w*(?!\w|=)/gi, (name) =>
-          /^[\w.]+$/.test(values.get(name) ?? "-") ? values.get(name) : name,
+          isName(values.get(name)) ? values.get(name) : name,
         );
         const call = code === each.code ? undefined : line;
-        return { ...each, code, call, ...assignment(code) };
+        return { ...each, code, call, calls: [line, ...(line.calls ?? [])], ...assignment(code) };
       });
-      return inRunningOrder(lines, replaced, routines, [...above, routine]);
+      return [...given, ...inRunningOrder(lines, replaced, routines, [...above, routine])];
     });
     return [...inner, line];
   });
@@ -202,10 +208,13 @@ function factsOf(text, failingText, inNotebook) {
     lines.findLast((line) => headerOf(lines, line, LOOP) && !headerOf(lines, line, /^def /));
   if (!failing) return writesIn(lines);
   const routines = routinesIn(lines);
-  const place = placeOf(lines, failing, routines);
-  const loop = LOOP.test(place?.code) ? place : undefined;
-  const block = place ? bodyOf(lines, place) : lines.filter((line) => !headerOf(lines, line, /^(?:def|class) /));
-  const iteration = inRunningOrder(lines, block, routines);
+  const script = lines.filter((line) => !headerOf(lines, line, /^(?:(?:async )?def|class) /));
+  const whole = inRunningOrder(lines, script, routines);
+  const runs = whole.filter(({ number }) => number === failing.number);
+  const around = [failing, ...runs.flatMap(({ calls = [] }) => calls)];
+  const loop = around.map((line) => headerOf(lines, line, LOOP)).find(Boolean);
+  const header = loop ?? (runs.length ? undefined : headerOf(lines, failing, /^(?:async )?def /));
+  const iteration = header ? inRunningOrder(lines, bodyOf(lines, header), routines) : whole;
   const outside = lines.filter((line) => !includes(iteration, line));
   const assigns = (name, where) => where.some(({ targets }) => targets.includes(name));
   const carried = carriedNames(iteration, loop, (name) => assigns(name, iteration));
@@ -231,19 +240,19 @@ function factsOf(text, failingText, inNotebook) {
     return name === receivers[k] && !assigns(variable(name), since);
   });
   const stale = backwards.filter((line, k) => loop && receivers[k] && !assigns(variable(receivers[k]), iteration));
-  const sums = iteration.flatMap((line) => {
-    const [name] = line.targets;
-    const adds = line.operator === "+=" || line.value.trim().startsWith(`${name} +`);
-    return loop && adds && carried.has(name) && LOSS.test(line.value) && !CUT.test(line.value) ? [{ line, name }] : [];
+  const repeating = loop ? iteration : [];
+  const sums = named(repeating, ({ targets: [name], operator, value }) => {
+    const adds = operator === "+=" || value.trim().startsWith(`${name} +`);
+    return adds && carried.has(name) && LOSS.test(value) && !CUT.test(value) && name;
   });
-  const lists = iteration.flatMap((line) => {
-    const name = /^([\w.]+)\.(?:append|extend)\(/.exec(line.code)?.[1];
+  const lists = named(repeating, ({ code }) => {
+    const name = /^([\w.]+)\.(?:append|extend)\(/.exec(code)?.[1];
     const cleared = iteration.some((each) => {
       const clears = each.code.startsWith(`${name}.clear(`) || each.code.startsWith(`del ${name}`);
-      const condition = headerOf(block, each.call ?? each, /^if /);
-      return clears && !(condition && !includes(bodyOf(block, condition), backwards[0]));
+      const conditions = [each, ...(each.calls ?? [])].map((line) => headerOf(lines, line, /^if /)).filter(Boolean);
+      return clears && conditions.every((condition) => includes(bodyOf(lines, condition), backwards[0]));
     });
-    return name && loop && !cleared && !assigns(name, iteration) ? [{ line, name }] : [];
+    return !cleared && !assigns(name, iteration) && name;
   });
 
   // A state goes into a call and comes back from it; without a loop, a later call receives it.
@@ -256,41 +265,42 @@ function factsOf(text, failingText, inNotebook) {
       return [{ line, name: later, tuple: isTuple(later) }];
     return loop && name ? [{ line, name: pair ?? name, tuple: Boolean(pair) || isTuple(name) }] : [];
   });
-  const computedOnce = outside.flatMap((line) =>
-    line.targets
-      .filter((name) => loop && graph.has(name) && !receivers.includes(name) && !assigns(name, iteration))
-      .filter((name) => iteration.some(({ code }) => namesIn(code).includes(name) && !code.includes(`${name}.`)))
-      .filter(() => /[(*+@-]/.test(line.value) && !CUT.test(line.value))
-      .filter(() => !/no_grad|inference/.test(headerOf(lines, line, /^with /)?.code ?? ""))
-      .map((name) => ({ line, name })),
-  );
+  // Computed before the loop and read in it; or in an attribute that nothing else assigns, and read in a method.
+  const isKept = (name) =>
+    name.startsWith("self.") && lines.filter(({ targets }) => targets.includes(name)).length === 1;
+  const isRead = (name) =>
+    (isKept(name) ? lines : repeating).some(
+      ({ code }) => namesIn(code).includes(name) && !new RegExp(`\\b${name}[.(]`).test(code),
+    );
+  const computedOnce = named(outside, (line) => {
+    const isRecorded = () => !/no_grad|inference/.test(headerOf(lines, line, /^with /)?.code);
+    const isOld = (name) => graph.has(name) && !receivers.includes(name) && !assigns(name, iteration) && isRead(name);
+    return /[(*+@-]/.test(line.value) && !CUT.test(line.value) && isRecorded() && line.targets.find(isOld);
+  });
   // A state that a method of the module computes from its old value.
-  const kept = lines.flatMap((line) => {
-    const name = line.targets.find((each) => each.startsWith("self.") && namesIn(line.value).includes(each));
+  const kept = named(lines, (line) => {
     const counts = /^\s*[\w.]+ *[-+] *\d+$/.test(line.value) || CUT.test(line.value) || /\(1[.0]* *-/.test(line.value);
-    const created = /__init__/.test(headerOf(lines, line, /^def /)?.code);
-    return name && !counts && !created ? [{ line, name, tuple: isTuple(name) }] : [];
-  });
+    const isCreated = () => /__init__/.test(headerOf(lines, line, /^def /)?.code);
+    const isOwn = (name) => name.startsWith("self.") && namesIn(line.value).includes(name);
+    return !counts && line.targets.find((name) => isOwn(name) && !isCreated());
+  }).map((fact) => ({ ...fact, tuple: isTuple(fact.name) }));
 
-  // The names from which two losses are computed, and among them those that weigh a log-probability.
+  // What both losses are computed from, and what multiplies a log-probability in one of them.
   const losses = iteration.filter(({ targets }) => targets.some((name) => receivers.includes(name)));
-  const shared = iteration.flatMap((line) =>
-    line.targets
-      .filter((name) => losses.filter(({ targets, value }) => !targets.includes(name) && namesIn(value).includes(name)).length > 1)
-      .map((name) => ({ line, name })),
-  );
-  const weights = shared.filter(({ name }) => {
+  const isWeight = (name) => {
     const product = new RegExp(`log_?p.*\\* *${name}\\b(?!\\.detach)|\\b${name} *\\* *-?\\w*log_?p`);
-    return losses.some(({ value }) => product.test(value));
-  });
+    const readers = losses.filter(({ targets, value }) => !targets.includes(name) && namesIn(value).includes(name));
+    return readers.length > 1 && readers.some(({ value }) => product.test(value));
+  };
+  const weights = named(iteration, ({ targets }) => targets.find(isWeight));
   const inputs = backwards.flatMap(({ code }) => namesIn(/autograd\.grad\([^,]+,\s*\[?([\w., ]+)/.exec(code)?.[1]));
   const fed = namesIn(loop?.value).some((name) => graph.has(name)); // data of the loop has a graph
   const isData = (name) => (fed && graph.has(name)) || /^(?:advantages?|returns)$/.test(name);
-  const generated = iteration.flatMap((line) => {
-    const [name] = GENERATOR.test(line.value) ? line.targets : [];
-    const judged = iteration.some(({ code }) => namesIn(DISCRIMINATOR.exec(code)?.[1]).includes(name));
-    return judged ? [{ line, name }] : [];
-  });
+  const isJudged = (name) => iteration.some(({ code }) => namesIn(DISCRIMINATOR.exec(code)?.[1]).includes(name));
+  const generated = named(
+    iteration,
+    ({ targets, value }) => GENERATOR.test(value) && targets.slice(0, 1).find(isJudged),
+  );
   const steps = iteration.filter(
     (line) => /\.step\(/.test(line.code) && index(line) > index(backwards[0]) && index(line) < index(backwards.at(-1)),
   );
@@ -301,7 +311,7 @@ function factsOf(text, failingText, inNotebook) {
   const cuts = lines.filter(({ value, operator }) => operator === "=" && CUT.test(value));
   const unrecorded = lines.filter(({ code }) => NO_GRAPH.test(code));
   const trained = unrecorded
-    .filter((header) => iteration.includes(header))
+    .filter((header) => includes(iteration, header))
     .flatMap((header) => bodyOf(lines, header))
     .filter(({ value }) => namesIn(value).some((name) => value.includes(`${name}(`) && isTrained(name)));
 
@@ -319,7 +329,8 @@ function factsOf(text, failingText, inNotebook) {
     list: lists.filter(({ name }) =>
       iteration.some(({ code }) => isArgument(name, code) && !/len\(|print\(|np\./.test(code)),
     ),
-    two_losses: new Set(receivers).size > 1 ? asCalls(backwards) : [],
+    two_losses:
+      new Set(receivers).size > 1 || (loop && backwards.length > 1 && !repeated.length) ? asCalls(backwards) : [],
     advantage: weights,
     own_networks: weights.length ? [] : asCalls(backwards.filter((_, k) => ROLE.test(receivers[k]))),
     gan: generated,
