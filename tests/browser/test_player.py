@@ -589,6 +589,7 @@ def test_a_phone_shows_code_graph_and_bar_at_once(show, page):
     boxes = [place.locator(name).bounding_box() for name in (".source", ".graph", ".bar")]
     assert all(box["y"] >= -1 and box["y"] + box["height"] <= 801 for box in boxes), boxes
     assert boxes[0]["height"] >= 5 * 19
+    assert all(label.is_visible() for label in place.locator(".label").all())
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     current = place.locator(".lines .next").bounding_box()
     assert boxes[0]["y"] <= current["y"] <= boxes[0]["y"] + boxes[0]["height"]
@@ -866,10 +867,11 @@ def test_axe_finds_nothing_in_any_state(show, page, axe, theme):
         static_html(traces, [CONTROL], [0]),
         static_html([trace(layers)]),
         static_html([trace(changed)]),
+        static_html([trace(recurrent)]),
     )
     page.evaluate(axe)
     page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
-    places = [opened_at(page, name) for name in ("shared", "retained", "layers", "changed")]
+    places = [opened_at(page, name) for name in ("shared", "retained", "layers", "changed", "recurrent")]
     assert page.evaluate(FIND, []) == []
     places[0].get_by_role("button", name="Show me").click()
     for place in places:
@@ -888,6 +890,8 @@ def test_a_question_about_the_inside_is_answered_at_the_node(show):
     page = show(static_html([trace(shared)], question=question))
     place = opened_at(page, "shared")
     assert place.get_by_label("Step into").get_attribute("aria-disabled") == "true"
+    assert position(place) == "step 5 of 7: answer to go on"
+    assert place.locator("[type=range]").get_attribute("max") == "6"  # its end is the last step
     place.locator(".box.choice", has_text="ExpBackward0").first.click()
     place.get_by_role("button", name="Check").click()
     assert place.locator(".reply").inner_text().startswith("✓ Right.")
@@ -936,7 +940,7 @@ def test_gradients_on_their_way_cover_nothing_and_each_is_seen(show, page, width
     for _ in range(5):
         place.get_by_label("Step into").click()
         assert place.locator(".stage svg").evaluate(COVERED) == []
-        seen.append(place.locator(".gradients text").count())
+        seen.append(place.locator(".gradients text.gradient").count())
     # MulBackward0 sends two; one waits while SinBackward0, which got the other, sends its own.
     assert seen == [1, 2, 2, 1, 0]
 
@@ -978,10 +982,25 @@ def in_pieces():
 def test_scissors_and_freed_tensors_cover_no_words(show, page, function):
     page.set_viewport_size({"width": 1280, "height": 680})
     place = opened_at(show(static_html([trace(function)])), function.__name__)
-    into, over = place.get_by_label("Step into"), place.get_by_label("Step over")
     while place.evaluate("place => place.gradtrace.step < place.gradtrace.limit"):
         assert place.locator(".stage svg").evaluate(COVERED) == []
-        (over if into.get_attribute("aria-disabled") == "true" else into).click()
+        assert place.locator(".references .scissors").count() == 0  # in front of the boxes
+        place.get_by_label("Step into").click()
+    boxes = place.locator(".stage .box").count()
+    assert place.locator(".references ~ .box").count() == boxes  # no line is drawn over their words
+
+
+@pytest.mark.parametrize("width", [750, 1280])
+def test_into_leads_through_a_program_and_no_node_moves_the_bar(show, page, width):
+    page.set_viewport_size({"width": width, "height": 680})
+    place = opened_at(show(static_html([trace(squared)])), "squared")
+    into, tops = place.get_by_label("Step into"), set()
+    while into.get_attribute("aria-disabled") == "false":
+        into.click()
+        if "node" in position(place):
+            tops.add(place.locator(".bar").evaluate("bar => bar.offsetTop"))
+    assert position(place).endswith("end")
+    assert len(tops) == 1
 
 
 @pytest.mark.parametrize("height", [680, 900])

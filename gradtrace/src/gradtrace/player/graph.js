@@ -38,7 +38,7 @@ export class Graph extends Panel {
     super();
     this.onPick = onPick;
     this.onLight = onLight;
-    this.crumbs = element("nav", { class: "crumbs", "aria-label": "Levels of the graph" });
+    this.crumbs = element("div", { class: "crumbs", role: "group", "aria-label": "Levels of the graph" });
     this.tools = element(
       "div",
       { class: "tools" },
@@ -49,7 +49,7 @@ export class Graph extends Panel {
     this.empty = element("div", { class: "empty" }, "Nothing of this part of the graph exists at this step.");
     this.scroll = element("div", { class: "scroll", tabindex: "-1" });
     this.stage = element("div", { class: "stage" }, this.scroll, this.empty);
-    this.told = element("p", { class: "told absent" });
+    this.told = element("p", { class: "told" }); // in place of the legend, while the reader is inside of a line
     this.legend = element(
       "ul",
       { class: "legend" },
@@ -62,12 +62,13 @@ export class Graph extends Panel {
         ),
       ),
     );
+    this.foot = element("div", { class: "foot" }, this.told, this.legend);
     this.box = element(
       "div",
       { class: "graph", role: "group", "aria-label": "Autograd graph" },
       element("div", { class: "head" }, this.crumbs, this.tools),
       this.stage,
-      element("div", { class: "foot" }, this.legend, this.told),
+      this.foot,
     );
     this.box.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.resized()).observe(this.scroll);
@@ -115,8 +116,8 @@ export class Graph extends Panel {
         ),
       ),
       ...this.edges.map(({ line }) => line),
+      this.references, // behind the boxes, whose words they may not cross
       ...boxes.map((box) => this.drawBox(box)),
-      this.references,
       ...things.map((thing) => this.drawThing(thing)),
       this.gradients,
     );
@@ -294,9 +295,10 @@ export class Graph extends Panel {
         boxes: this.view.boxes,
       }),
     );
-    this.gradients.replaceChildren();
+    this.gradients.replaceChildren(...this.references.querySelectorAll(".scissors")); // in front of the boxes
     for (const gradient of inside?.gradients(step).reverse() ?? []) this.drawGradient(gradient);
-    this.tell(inside ? inside.sentences(step) : []);
+    this.told.textContent = inside?.sentences(step).join(" ") ?? "";
+    this.foot.dataset.longest = inside?.longest ?? "";
     this.empty.hidden = drawn > 0;
     this.scroll.classList.toggle("idle", drawn === 0);
     this.roving();
@@ -321,13 +323,6 @@ export class Graph extends Panel {
     });
     const free = clear(places, this.labels);
     if (free) this.gradients.append(...this.drawPill(fresh ? "gradient fresh" : "gradient", free));
-  }
-
-  /** Sentences in place of the legend, while the reader is inside of a line. */
-  tell(sentences) {
-    this.legend.classList.toggle("absent", sentences.length > 0);
-    this.told.classList.toggle("absent", !sentences.length);
-    this.told.textContent = sentences.join(" ");
   }
 
   /** What has to be measured, once everything is drawn: else each part would be laid out anew. */

@@ -31,6 +31,11 @@ export class Inside {
     return this.steps.length;
   }
 
+  /** The most that is said of one of its nodes: where it is shown has room for that, so that a step moves nothing. */
+  get longest() {
+    return this.steps.map((_, k) => this.sentences(k + 1).join(" ")).sort((a, b) => b.length - a.length)[0];
+  }
+
   run(place) {
     return this.steps[place - 1].run;
   }

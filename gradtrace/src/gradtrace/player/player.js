@@ -266,7 +266,6 @@ export class Player extends Stepping {
     for (const input of this.controls.querySelectorAll("input, select")) input.disabled = locked;
     this.edits?.opener.setAttribute("aria-disabled", String(locked));
     this.top.hidden = !this.edits && !this.controls.hasChildNodes();
-    this.scrubber.max = this.limit;
   }
 
   pickInGraph(kind, id) {
@@ -283,6 +282,7 @@ export class Player extends Stepping {
       this.edits?.rows() ??
       Object.entries(trace.source).map(([line, text]) => ({ number: Number(line), text, sign: "" }));
     this.timeline = new Timeline(trace, this.edits?.keys());
+    this.scrubber.max = this.timeline.last;
     this.begins = trace.steps.findIndex(({ changed, inside }) => changed.length || inside.length); // the graph
     if (this.begins < 0) this.begins = Infinity;
     this.graph.step = undefined;

@@ -72,8 +72,8 @@ export class Stepping {
     this.scrubber.value = this.step;
     // Not `disabled`: that would take the focus, and with it the keyboard, away.
     for (const made of [this.first, this.back]) made.setAttribute("aria-disabled", this.step === 0 && !place);
-    for (const made of [this.next, this.last]) made.setAttribute("aria-disabled", end);
-    this.into.setAttribute("aria-disabled", !this.entered);
+    for (const made of [this.next, this.into, this.last]) made.setAttribute("aria-disabled", end);
+    this.into.classList.toggle("primary", this.entered !== null);
     this.out.setAttribute("aria-disabled", !place);
     const unrecorded =
       trace.unrecorded > 0 && this.step === timeline.last
@@ -81,7 +81,7 @@ export class Stepping {
         : "";
     this.position.textContent = place
       ? where
-      : `step ${this.step + 1} of ${trace.steps.length}: ${where}${end && this.locked ? ". Answer to go on" : ""}${unrecorded}`;
+      : `step ${this.step + 1} of ${trace.steps.length}: ${end && this.locked ? "answer to go on" : where}${unrecorded}`;
     this.scrubber.setAttribute("aria-valuetext", this.position.textContent);
   }
 
