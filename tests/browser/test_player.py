@@ -871,7 +871,9 @@ def test_axe_finds_nothing_in_any_state(show, page, axe, theme):
     )
     page.evaluate(axe)
     page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
-    places = [opened_at(page, name) for name in ("shared", "retained", "layers", "changed", "recurrent")]
+    places = [
+        opened_at(page, name) for name in ("shared", "retained", "layers", "changed", "recurrent")
+    ]
     assert page.evaluate(FIND, []) == []
     places[0].get_by_role("button", name="Show me").click()
     for place in places:
