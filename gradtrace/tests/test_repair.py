@@ -483,6 +483,72 @@ def test_retain_graph_is_rejected_where_the_weights_have_moved(proof):
     assert "not that of the present weights" in reason(found, "retain_graph=True at line 9")
 
 
+PENALTY = f"""{START}
+D = nn.Sequential(nn.Linear(4, 8), nn.Softplus(), nn.Linear(8, 1))
+opt = torch.optim.SGD(D.parameters(), 0.1)
+for step in range(3):
+    real = torch.randn(6, 4, requires_grad=True)
+    out = D(real)
+    (g,) = torch.autograd.grad(out.sum(), real)
+    loss = 5 * g.pow(2).sum(1).mean() - out.mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_retain_graph_is_rejected_where_the_loss_contains_the_gradient(proof):
+    found = proof(PENALTY)
+    assert kinds(found) == ["create_graph"], proof_text.text(found)
+    assert "computed without create_graph=True" in reason(found, "retain_graph=True at line 11")
+
+
+PART_AND_TOTAL = f"""{START}
+net = nn.Sequential(nn.Linear(6, 3), nn.Tanh(), nn.Linear(3, 6))
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(3):
+    x = torch.randn(8, 6)
+    out = net(x)
+    fit = (out - x).pow(2).mean()
+    total = fit + 0.1 * out.abs().mean()
+    opt.zero_grad()
+    fit.backward()
+    total.backward()
+    opt.step()
+"""
+
+
+def test_a_term_of_a_loss_is_not_counted_twice(proof):
+    found = proof(PART_AND_TOTAL)
+    assert not found.accepted, proof_text.text(found)
+    assert "total alone" in found.original.diagnosis["fix"]
+    for title in ("(fit + total).backward()", "retain_graph=True", "out = net(x)"):
+        assert "its gradient counts twice" in reason(found, title)
+
+
+STEP_BETWEEN = f"""{START}
+net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(3):
+    out = net(torch.randn(8, 4))
+    high, low = (out - 1).pow(2).mean(), out.abs().mean()
+    high.backward(retain_graph=True)
+    opt.step()
+    low.backward()
+    opt.step()
+    opt.zero_grad()
+"""
+
+
+def test_a_step_is_not_made_twice_from_the_same_gradients(proof):
+    moved = [
+        one for one in proof(STEP_BETWEEN).accepted if one.candidate.repair.name == "step_later"
+    ]
+    diff = proof_text.diff(moved[0].candidate).splitlines()
+    assert "-    opt.step()" in diff
+    assert "+    opt.step()" not in diff
+
+
 def test_detach_is_rejected_where_it_ends_training(proof):
     found = proof(CACHED)
     assert (

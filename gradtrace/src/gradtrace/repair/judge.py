@@ -26,7 +26,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradtrace.explaining.causes import family_of
+from gradtrace.explaining.causes.facts import FACTS
 from gradtrace.repair import kinds
 from gradtrace.repair.intent import loss_name, optimizer_name, targets_of_calls
 from gradtrace.repair.rule import Candidate
@@ -46,6 +46,7 @@ from gradtrace.repair.run.observations import (
 )
 
 _ADDITIONS = (kinds.ADD_LOSSES, kinds.ADD_ROUNDS)
+_COUNTED_TWICE = (*_ADDITIONS, kinds.RETAIN_GRAPH, kinds.FORWARD_AGAIN)
 _REPEATED_STATEMENTS = (kinds.FORWARD_AGAIN, kinds.BEGIN_SUM)
 _REPEATED = 2  # calls beyond the failing one that are compared, where the program's go on
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
@@ -83,6 +84,12 @@ class Judge:
         self.family = (original.diagnosis or {}).get("family")
         self.cause = (original.diagnosis or {}).get("cause")
         self._is_silent = self.family == "silent"
+        # The failing loss contains the gradient that freed its graph, which has no graph itself.
+        began_at = (original.diagnosis or {}).get("began_at")
+        self._lacks_second_order = any(
+            finding["cause"] == "create_graph_missing" and finding["began_at"] == began_at
+            for finding in original.findings
+        )
         self._fails_before_call = len(original.calls) < self.failing_call and not self._is_silent
         self._has_reference = reference is not None and self._is_reference(reference)
         self._program = reference if reference and self._has_reference else original
@@ -120,7 +127,7 @@ class Judge:
         judgement = Judgement(candidate, run, REJECTED)
         if run.status == "raised":
             is_same = run.error_line == self.original.error_line
-            judgement.reasons = ["still raises the same error" if is_same else _other_error(run)]
+            judgement.reasons = ["still raises the same error" if is_same else run.short_error]
             return judgement
         leaks, question = self._leaks(candidate, run)
         findings = self._new_findings(run)
@@ -274,7 +281,10 @@ class Judge:
             if call.number == changed:  # the weights differ from here on
                 is_question = candidate.repair == kinds.DETACH and self.family == "freed"
                 # A program that fails silently has wrong gradients, unless its graph only grows.
-                if is_question or (self._is_silent and self.cause != "graph_grows"):
+                is_wrong_before = self._lacks_second_order or (
+                    self._is_silent and self.cause != "graph_grows"
+                )
+                if is_question or is_wrong_before:
                     return None
                 return f"runs, but changes the gradient of backward call {changed}"
         return None
@@ -371,9 +381,10 @@ class Judge:
         return None
 
     def _counted_twice(self, candidate: Candidate) -> str | None:
-        """Object to adding a loss, or retaining its graph, if the next loss contains it."""
-        uses_both = candidate.repair in (*_ADDITIONS, kinds.RETAIN_GRAPH)
-        if uses_both and self.cause == "loss_accumulated":
+        """Object to adding or repeating a loss, or retaining its graph, if the next contains it."""
+        seen = (self.original.diagnosis or {}).get("seen", ())
+        is_term = self.cause == "loss_accumulated" or FACTS["a_loss_is_added"] in seen
+        if is_term and candidate.repair in _COUNTED_TWICE:
             return "runs, but the loss contains an earlier one: its gradient counts twice"
         return None
 
@@ -436,6 +447,8 @@ class Judge:
         if self._is_silent:
             return run.findings
         known_causes = {finding["cause"] for finding in self.original.findings}
+        if self._lacks_second_order:
+            known_causes.discard("create_graph_missing")
         known_causes.add("gradient_leaks")  # _leaks measures the share, or asks if it is meant
         return [finding for finding in run.findings if finding["cause"] not in known_causes]
 
@@ -580,15 +593,3 @@ class Judge:
         plural = {"is": "are", "gets": "get"}.get(verb, verb)
         listed = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
         return f"{listed} {verb if len(names) == 1 else plural}".rstrip()
-
-
-_SHORT_ERRORS = {
-    "freed": "raises an error: a graph that it needs has been freed",
-    "modified": "raises an error: a saved tensor was changed in place",
-    "no_graph": "raises an error: the loss has no graph any more",
-}
-
-
-def _other_error(run: ProgramRun) -> str:
-    """Return a short description of an error that the program did not raise before."""
-    return _SHORT_ERRORS.get(family_of(run.error or "")[0] or "", f"raises {run.error_line}")

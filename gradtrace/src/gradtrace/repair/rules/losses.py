@@ -176,7 +176,10 @@ def order_steps(failure: Failure) -> Iterator[Candidate]:
         early = [action for action in actions[: actions.index(last)] if action.kind == "step"]
         lines = [source.code(action.node) for action in early]
         nodes = [action.node for action in early]
-        moved = [*source.remove(*nodes), *source.insert(last.node, after=lines)]
+        # A second step of the same optimizer would use the same gradients again.
+        late = {a.receiver for a in actions[actions.index(last) :] if a.kind == "step"}
+        moving = [source.code(action.node) for action in early if action.receiver not in late]
+        moved = [*source.remove(*nodes), *source.insert(last.node, after=moving)]
         if early and len(calls) > 1:
             title = f"{'; '.join(lines)} behind {last.receiver}.backward()"
             yield from edit(kinds.STEP_LATER, title, {source: moved})

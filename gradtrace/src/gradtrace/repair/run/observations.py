@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from gradtrace.explaining.causes import family_of
+
 SAME = 1e-4  # relative; sums of float32 in another order differ by less
 ZERO = 1e-7
 
@@ -212,6 +214,11 @@ class ProgramRun:
         return len(self.calls) + (0 if self.calls and self.calls[-1].failed else 1)
 
     @property
+    def short_error(self) -> str:
+        """A short description of the error, for one that the program did not raise before."""
+        return _SHORT_ERRORS.get(family_of(self.error or "")[0] or "", f"raises {self.error_line}")
+
+    @property
     def error_line(self) -> str:
         """The first line of the error, shortened; empty if there was none."""
         line = (self.error or "").partition("\n")[0]
@@ -314,3 +321,10 @@ def is_repeated(first: ProgramRun, second: ProgramRun) -> bool:
     ]
     is_same_loss = all(map(equal_losses, first.calls, second.calls))
     return ends[0] == ends[1] and is_same_loss and trains_alike(first, second)
+
+
+_SHORT_ERRORS = {
+    "freed": "raises an error: a graph that it needs has been freed",
+    "modified": "raises an error: a saved tensor was changed in place",
+    "no_graph": "raises an error: the loss has no graph any more",
+}
