@@ -368,6 +368,64 @@ def test_an_error_of_autograd_inside_a_functions_backward_is_diagnosed_as_such(r
     assert (found.cause, _line(found.raised_at)) == ("leaf_inplace", 17)
 
 
+BY_HAND = """
+net = nn.Linear(4, 1)
+log_sigma = torch.zeros(1, requires_grad=True)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+sigma = log_sigma.exp()
+for step in range(2):
+    loss = (net(torch.randn(8, 4)) / sigma).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    with torch.no_grad():
+        log_sigma -= 0.1 * log_sigma.grad
+    log_sigma.grad = None
+"""
+TRAINED_VALUE = """
+table, enc = nn.Parameter(torch.randn(5, 3)), nn.Linear(3, 3)
+table[0] = enc(torch.randn(3))
+"""
+STATE_BESIDE_THE_LOSS = """
+net, head = nn.LSTM(3, 4), nn.Linear(4, 1)
+opt = torch.optim.SGD([*net.parameters(), *head.parameters()], 0.1)
+h, c = torch.zeros(1, 2, 4), torch.zeros(1, 2, 4)
+for step in range(2):
+    out, (h, c) = net(torch.randn(5, 2, 3), (h, c))
+    head(out).mean().backward(retain_graph=True)
+    opt.step()
+"""
+EACH_ENTRY_USED_BEFORE = """
+value, policy = nn.Linear(3, 1), nn.Linear(3, 1)
+value_opt = torch.optim.SGD(value.parameters(), 0.1)
+policy_opt = torch.optim.SGD(policy.parameters(), 0.1)
+terms = []
+for step in range(3):
+    state = torch.randn(3)
+    v = value(state)
+    terms.append(policy(state) * v)
+    value_opt.zero_grad()
+    v.pow(2).mean().backward()
+    value_opt.step()
+torch.stack(terms).mean().backward()
+"""
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    ("program", "advice"),
+    [
+        (BY_HAND, "recompute sigma in each iteration"),
+        (TRAINED_VALUE, "write into table.clone()"),
+        (STATE_BESIDE_THE_LOSS, "h = h.detach(); c = c.detach()"),
+        (EACH_ENTRY_USED_BEFORE, "detach v where"),
+    ],
+)
+def test_the_advice_leaves_no_parameter_without_gradient(run, program, advice, strict):
+    _, found, _ = run(_HEAD + program, strict=strict)
+    assert advice in found.fix, found.text()
+
+
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize(
     ("name", "advice"),

@@ -21,8 +21,9 @@ FACTS = {
     "not in_a_module": "no attribute of a module holds the tensor",
     "stored": "a list, tuple, dict, set or deque holds the tensor beside newer ones",
     "carried_over": "the changed tensor belongs to an iteration whose graph was retained, and"
-    " this loss reaches that tensor through a later result of the same line",
+    " a variable carries the result of that line into the next iteration",
     "freed_by_a_gradient": "a call with some inputs only (autograd.grad, or inputs=) freed it",
+    "value_has_graph": "the written value is computed from tensors that require grad",
     "trained_there": "the freed part was computed from parameters that are trained",
     "trained_only_there": "this loss reaches trained parameters only through the freed part",
     "trained_through_the_container": "this loss reaches trained parameters only through that"

@@ -110,10 +110,15 @@ CAUSES = (
             otherwise="add the losses and call backward() once",
         ),
         Fix(
-            "pass retain_graph=True to that first call, because this loss needs the graph, too",
+            "pass create_graph=True to that first call, if this loss contains the gradient that"
+            " the call computed: retain_graph=True would leave that term without a graph",
             needs=("freed_by_a_gradient",),
-            otherwise="pass create_graph=True instead, if this loss contains the gradient that the"
-            " first call computed",
+            otherwise="pass retain_graph=True instead, if this loss does not contain that gradient",
+        ),
+        Fix(
+            "call backward() on {second|this loss} alone, because it contains {first|the earlier"
+            " loss}, whose gradient would count twice",
+            needs=("a_loss_is_added",),
         ),
         Fix(
             "detach {it|the shared part} where {first|the first loss} reads it, because the"

@@ -85,6 +85,12 @@ CAUSES = (
         "a leaf that requires grad was changed in place while gradients were recorded",
         Fix("set inplace=False in the layer that changes {it|the leaf}", needs=("by_a_layer",)),
         Fix(
+            "write into {it|the leaf}.clone() in the forward pass, and use that clone in place of"
+            " {it|the leaf}, because the written value has a graph that no_grad() would remove",
+            needs=("value_has_graph",),
+            otherwise="change {it|the leaf} under torch.no_grad(), if that value is a constant",
+        ),
+        Fix(
             "change {it|the leaf} under torch.no_grad(). If the loss must depend on the change,"
             " compute a new tensor instead"
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import linecache
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -142,7 +143,8 @@ class ModifiedEvidence(Evidence):
 
     @property
     def carried_over(self) -> bool:
-        return self.retained is not None and bool(self.retained.passed_on)
+        kept = self.retained  # this loss may not contain the last value of the state
+        return kept is not None and bool(kept.passed_on or kept.successors)
 
     @property
     def every_entry_is_named(self) -> bool:
@@ -178,12 +180,26 @@ class LeafEvidence(TextEvidence):
     """Evidence about a leaf that was changed in place while gradients were recorded."""
 
     by_a_layer = False
+    value_has_graph = False
 
     def examine(self, exception: BaseException) -> None:
         *_, (frame, _) = walk_tb(exception.__traceback__)
         self.by_a_layer = frame.f_code.co_filename.startswith(_torch.LAYERS)
         changed = self.names_of(frame.f_locals.values()) if self.by_a_layer else None
         self.names = {"it": changed or names_written([self.raised_at])}
+        self.value_has_graph = not self.by_a_layer and self._reads_gradients()
+
+    def _reads_gradients(self) -> bool:
+        """Whether the value that this line writes is computed from tensors that require grad."""
+        place = self.raised_at
+        line = "" if place is None else linecache.getline(place.file, place.line)
+        value = line.partition("=")[2]
+        read = tuple({*re.findall(r"[a-zA-Z_][\w.]*", value)} - {self.names["it"]})
+        prefixes = tuple(f"{name}{mark}" for name in read for mark in ".[")
+        return any(
+            v.value.requires_grad and (v.name in read or v.name.startswith(prefixes))
+            for v in self.variables
+        )
 
 
 class Retained(Reuse):

@@ -138,8 +138,10 @@ class Reuse(Evidence):
 
     @cached_property
     def passed_on(self) -> list[int]:
-        """The successors of the freed part through which this loss reaches it."""
-        return [i for i in self.made_again if i in self._above]
+        """The successors through which this loss reaches what the same call freed."""
+        freed = (i for i in self.entries if self.earlier[i] is self.freeing)
+        later = leading_to(freed, self.users)
+        return [i for i in self.made_again if i in self._above and i in later]
 
     @cached_property
     def a_loss_is_added(self) -> bool:
@@ -242,7 +244,9 @@ class Reuse(Evidence):
     def carrier_name(self) -> str | None:
         """The names of the variables that carry the freed part, for texts."""
         exact = {self.live[i] for i in self.entries}
-        holding = [v for v in self.holders if _torch.grad_fn_of(v.value) in exact]
+        several = len({id(self.earlier[i]) for i in self.entries}) > 1 and not self.passed_on
+        known = self.variables if several and not self.stored else self.holders
+        holding = [v for v in known if _torch.grad_fn_of(v.value) in exact]
         # A plain variable that carries the tensor names it, even if a container holds it, too.
         plain = {id(v.value) for v in holding if not v.owners and v.carries}
         holding = [v for v in holding if not v.owners or id(v.value) not in plain]
@@ -286,8 +290,12 @@ class Reuse(Evidence):
 
     @cached_property
     def stored(self) -> bool:
-        """Whether a container holds the freed part, which was made again, or also newer nodes."""
-        if self.container is None:
+        """Whether a container holds the freed part, which was made again, or also newer nodes.
+
+        If its newest entry is freed, too, the container is not older than this iteration.
+        """
+        numbers = {self._number(i): i for i, n in enumerate(self.live) if n in self._stored_nodes}
+        if self.container is None or (len(numbers) > 1 and numbers[max(numbers)] in self._above):
             return False
         calls = self.timeline.calls
         began = next((c.sequence_nr for c in calls if c.location == self.raised_at), math.inf)
@@ -319,15 +327,19 @@ class Reuse(Evidence):
         return any(self.nodes[j].leaf is not None for i in self.new for j in self.links[i])
 
     @cached_property
-    def trained_there(self) -> bool:
-        return bool(self.training.trained(self._leaves(self._inputs)))
+    def trained_there(self) -> list[torch.Tensor]:
+        """The trained parameters of the freed part; a cleared gradient was used by the program."""
+        leaves = self._leaves(self._inputs)
+        ids = {id(leaf) for leaf in self.training.trained(leaves)}
+        return [
+            leaf for leaf in leaves if id(leaf) in ids or (self.freeing.whole and _is_cleared(leaf))
+        ]
 
     @cached_property
     def trained_only_there(self) -> list[torch.Tensor]:
         """The trained parameters that this loss reaches through the freed part only."""
         new_leaves = {id(leaf) for leaf in self._leaves(self.new)}
-        trained = self.training.trained(self._leaves(self._inputs))
-        return [leaf for leaf in trained if id(leaf) not in new_leaves]
+        return [leaf for leaf in self.trained_there if id(leaf) not in new_leaves]
 
     @cached_property
     def trained_through_the_container(self) -> bool:
@@ -362,9 +374,7 @@ class Reuse(Evidence):
         after it has used them.
         """
         leaves = self._leaves(self._inputs)
-        cleared = self.freeing.whole and all(
-            leaf.grad is None or not leaf.grad.detach().any() for leaf in leaves
-        )
+        cleared = self.freeing.whole and all(map(_is_cleared, leaves))
         return (
             (cleared and bool(leaves))
             or bool(self._stepped)
@@ -462,6 +472,10 @@ class Reuse(Evidence):
         return self._is_scalar(i) and all(
             j not in self.earlier and _SUMS.match(self.nodes[j].name) for j in between
         )
+
+
+def _is_cleared(leaf: torch.Tensor) -> bool:
+    return leaf.grad is None or not leaf.grad.detach().any()
 
 
 class FreedEvidence(Reuse):
