@@ -1,4 +1,4 @@
-# obeys: pass retain_graph=True to that first call
+# obeys: pass retain_graph=True instead, if this loss does not contain that gradient
 import torch
 import torch.nn.functional as F
 from torch import nn
