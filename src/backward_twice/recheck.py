@@ -45,7 +45,7 @@ def differences(notebooks: Path = NOTEBOOKS) -> list[str]:
 
 
 def record(changes: list[str], path: Path = VERSIONS) -> None:
-    """Write the row of this PyTorch into the table, which is sorted by version."""
+    """Add or replace the row of the installed PyTorch in the table, which is sorted by version."""
     with path.open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
     torch_version = torch.__version__.partition("+")[0]

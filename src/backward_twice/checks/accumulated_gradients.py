@@ -35,7 +35,7 @@ def _draw_programs(draws):
 
 
 def _program(lines):
-    """Return the program on losses whose gradients are unit vectors."""
+    """Return a program that defines two losses with unit gradients, and then runs these lines."""
     return "\n".join(["x = torch.ones(2, requires_grad=True)", "loss1, loss2 = x**2 / 2", *lines])
 
 

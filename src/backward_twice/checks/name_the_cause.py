@@ -156,7 +156,7 @@ def _recorded(line):
 
 
 def _same(gradients, others):
-    """Whether gradients agree; raise LookupError if there are none, or it is hard to decide."""
+    """Whether gradients agree; raise LookupError if one is missing, or they differ too little."""
     pairs = list(zip(gradients, others, strict=True))
     if any(a is None or b is None for a, b in pairs):
         raise LookupError

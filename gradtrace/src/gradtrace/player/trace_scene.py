@@ -147,7 +147,7 @@ def _longest_text(node: TraceNode) -> int:
 
 
 def _names(trace: TraceData) -> dict[int, tuple[int, int, int]]:
-    """Map each tensor that variables name to the length of its names, its first and last step."""
+    """Map each named tensor to the length of its longest label, its first and its last step."""
     rooms: dict[int, tuple[int, int, int]] = {}
     for moment, step in enumerate(trace.steps):
         now: dict[int, list[str]] = defaultdict(list)

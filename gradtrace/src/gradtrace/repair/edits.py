@@ -62,7 +62,7 @@ class Source:
         return self._bytes[start:end].decode()
 
     def edited(self, edits: Iterable[Edit]) -> str:
-        """Return the text with these edits."""
+        """Return the text with these edits applied."""
         parts, position = [], 0
         for start, end, text in sorted(edits, key=lambda edit: edit[:2]):
             parts += [self._bytes[position:start], text.encode()]
@@ -237,7 +237,7 @@ class Source:
         return [Edit(start, end, b"".join(line.removeprefix(spaces) for line in lines).decode())]
 
     def swap_heads(self, outer: ast.With, inner: Loop) -> list[Edit]:
-        """Exchange the heads of two compound statements, one of them alone in the other."""
+        """Exchange the heads of a `with` and of the loop that is the only statement in it."""
         starts = [self.span(node)[0] for node in (outer, inner, inner.body[0])]
         heads = [self._bytes[a:b].rstrip() for a, b in itertools.pairwise(starts)]
         swapped = zip(starts, heads, reversed(heads), strict=False)

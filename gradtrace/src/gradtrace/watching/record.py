@@ -351,7 +351,7 @@ class Cuts:
         self._cuts[_torch.tensor_identity(tensor)] = tensor.shape, cut
 
     def forget(self, tensor: torch.Tensor, inputs: Iterable[torch.Tensor] = ()) -> None:
-        """Delete the cut under the address of an operation's result, unless that is an input."""
+        """Delete the cut stored for a result's address, unless the result is one of the inputs."""
         key = _torch.tensor_identity(tensor)
         if key in self._cuts and not any(tensor is operand for operand in inputs):
             del self._cuts[key]
@@ -491,7 +491,7 @@ class Timeline:
                     self.suspects[key] = cut, meant
 
     def came_back(self, cut: Cut) -> None:
-        """Record that a value read at this cut is a tensor again: the cut was not intended."""
+        """Mark a cut as unintended: the program made a tensor again from the value that it read."""
         for key, suspect in self.suspects.items():
             if suspect is not None and suspect[0].location == cut.location:
                 self.suspects[key] = suspect[0], False

@@ -104,7 +104,7 @@ class Handle:
 
 @cache
 def _joined(parts: frozenset[str]) -> set[str]:
-    """Return the parts of a name joined in every order, as Canvas may; none of more than five."""
+    """Return up to five parts of a name joined in every order, because Canvas's is unknown."""
     return {"".join(joined) for joined in permutations(parts)} if len(parts) <= 5 else set()
 
 

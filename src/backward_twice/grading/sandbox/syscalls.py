@@ -90,7 +90,7 @@ _PRCTL = {
 
 
 def _numbers(module: ModuleType, names: str, prefix: str = "") -> list[int]:
-    """Return the numbers that the kernel's headers give these names, from Python's modules."""
+    """Look up the kernel's constants of these names in a Python module."""
     return [getattr(module, prefix + name) for name in names.split()]
 
 

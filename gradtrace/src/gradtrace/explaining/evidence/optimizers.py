@@ -33,7 +33,7 @@ class Training:
         return [(o, storages) for o, storages in pairs if not storages.isdisjoint(self._leaves)]
 
     def trained(self, leaves: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the leaves that are trained."""
+        """Return the leaves that an optimizer holds, or, without one, those changed in place."""
         if self.optimizers:
             trained = frozenset().union(*(storages for _, storages in self.optimizers))
             return [leaf for leaf in leaves if storage_of(leaf)[0] in trained]

@@ -67,7 +67,7 @@ class Reuse(Evidence):
 
     @property
     def observed(self) -> bool:
-        """Whether line and shape of the first entry are known; PyTorch 2.4 reports no shapes."""
+        """Whether the first freed node has a known line and shapes; PyTorch 2.4 reports none."""
         return bool(_torch.outputs_of(self.live[self.first])) and self.made_at is not None
 
     @cached_property
@@ -127,7 +127,7 @@ class Reuse(Evidence):
 
     @cached_property
     def crossing(self) -> list[int]:
-        """The old nodes that later ones were computed from; if there are none, the entries.
+        """The older nodes that this iteration's nodes use directly, or else the freed entries.
 
         Mostly these are the entries. A state may have been computed from them in the same
         iteration, by an operation that the earlier loss did not need.
