@@ -299,3 +299,15 @@ def test_an_error_of_the_programs_signal_handler_in_a_listener_is_the_programs(a
     finally:
         signal.signal(signal.SIGINT, previous)
     assert "broke" not in heard.names()
+
+
+def test_a_call_marks_nodes_below_those_that_a_limited_call_freed(attached):
+    heard = Heard()
+    attached(heard)
+    x, y = (torch.ones(2, requires_grad=True) for _ in range(2))
+    hidden = x.exp()
+    total = hidden + y
+    total.sum().backward(inputs=[y])
+    total.sum().backward()
+    calls = [call for name, call, *_ in heard.events if name == "began"]
+    assert freed_by(hidden.grad_fn) is calls[1]
