@@ -101,13 +101,14 @@ class Reuse(Evidence):
         """Whether an earlier backward call on the same loss freed all of this loss's saved tensors.
 
         A new root that only scales the loss or adds losses does not refute it, but another output
-        of the same operation does, because it is another loss.
+        of the same operation does, because it is another loss, and so does a term of that loss.
         """
+        if not self.new:
+            output_nrs = {output.output_nr for output in self.outputs}
+            numbers = {_torch.sequence_nr(root) for root in roots_of(self.outputs)}
+            return output_nrs <= self.freeing.output_nrs and numbers <= {*self.freeing.roots}
         since = self.freeing.sequence_nr
-        output_nrs = {output.output_nr for output in self.outputs}
-        return (bool(self.new) or output_nrs <= self.freeing.output_nrs) and all(
-            self._number(i) >= since and self._is_scaling(i) for i in self.new
-        )
+        return all(self._number(i) >= since and self._is_scaling(i) for i in self.new)
 
     @cached_property
     def built_after(self) -> list[int]:
