@@ -177,7 +177,7 @@ def _changed(node: ast.stmt) -> set[str]:
 
 
 def needed(names: Iterable[str], cells: Sequence[str], satisfied: Iterable[str]) -> tuple[str, ...]:
-    """Return the cells' statements that define ``names``, and those that these need, in order.
+    """Return the statements that define ``names``, and those that they depend on, in order.
 
     These are imports, functions, classes and assignments: the last one of each name, and earlier
     ones if it reads the name itself.  Expression statements (a call, a plot) are left out.

@@ -61,7 +61,7 @@ class Verdict:
 
     @property
     def on(self) -> str | None:
-        """The cases that hold and those that fail, if they differ."""
+        """The cases that hold and those that fail, as text; None if all of them agree."""
         if len(set(self.cases.values())) == 1:
             return None
         parts = []

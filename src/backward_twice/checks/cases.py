@@ -23,7 +23,7 @@ def task_of_cases(
     program: Callable[..., str] | None = None,
     name: Callable[..., str] | None = None,
 ) -> Task:
-    """Return the task of an answer that is asked about each case, one property for each.
+    """Return a task that asks its answer about each drawn case, and judges each case separately.
 
     Args:
         answer: as in :class:`Task`.
@@ -64,12 +64,12 @@ def task_of_cases(
 
 
 def _applied(function: Callable[..., Any], case: Case, *before: Any) -> Any:
-    """Call a function with ``before`` and a case; a dict becomes keyword arguments."""
+    """Call a function with ``before``, then a case; a dict's items become keyword arguments."""
     return function(*before, **case) if isinstance(case, dict) else function(*before, case)
 
 
 def _by_property(results: dict[str, Plain]) -> dict[str, Plain]:
-    """Return the results by property; each item of a case's dict is a property."""
+    """Flatten the results: each item of a result that is a dict becomes a property of its own."""
     by_property = {}
     for name, result in results.items():
         if isinstance(result, dict):

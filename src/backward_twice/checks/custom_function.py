@@ -17,7 +17,7 @@ from backward_twice.checks.task import Task
 
 
 def _derivatives(function, inputs, outer, vectors):
-    """Return value, gradient and second derivatives of ``outer`` times ``function`` squared."""
+    """Return the value, and the first and second derivatives of ``outer`` times its square."""
     leaves = {name: value.requires_grad_() for name, value in inputs.items()}
     value = function(*leaves.values())
     first = torch.autograd.grad((outer * value**2).sum(), leaves.values(), create_graph=True)
@@ -32,7 +32,7 @@ def _derivatives(function, inputs, outer, vectors):
 
 
 def _is_one_node(function, inputs):
-    """Whether backward goes from the value to the inputs in one step, which a Function defines."""
+    """Whether a single node of a custom Function connects the result to all of the inputs."""
     leaves = [value.detach().clone().requires_grad_() for value in inputs.values()]
     value = function(*leaves)  # without it, PyTorch 2.4 does not tell of its node
     if not isinstance(value.grad_fn, BackwardCFunction):
@@ -45,7 +45,7 @@ _ONE_NODE = "apply is one node of the graph, with its own backward method"
 
 
 def _task_of_one_node(answer, draw, twice, right):
-    """Return the task of a Function, which ``twice`` applies; ``right`` is the reference."""
+    """Return the task of a custom Function; ``twice`` applies it, ``right`` is the reference."""
 
     def run(called, inputs, outer, vectors):
         derivatives = _derivatives(partial(twice, called.apply), inputs, outer, vectors)
@@ -86,7 +86,7 @@ def _draw_root(draws):
 
 
 def _newton(x, a):
-    """Return the root by Newton's method, started beyond it; autograd records each step."""
+    """Solve ``y + a * y**3 = x`` for ``y`` by Newton's method, each step recorded by autograd."""
     y = x
     for _ in range(30):
         y = y - (y + a * y**3 - x) / (1 + 3 * a * y**2)

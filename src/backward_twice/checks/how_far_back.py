@@ -10,7 +10,7 @@ _KINDS = ("carry", "clone", "detach", "data", "zeros", "no_grad", "detach output
 
 
 def _draw_chunks(draws):
-    """Draw chunks so that each kind occurs, and those without a cut have inputs before them."""
+    """Draw chunks of every kind, after three whose states stay connected to their inputs."""
     kinds = draws.shuffled([*_KINDS, "carry", "clone", "detach output"])
     kinds = ["carry", "detach output", "clone", *kinds, "carry", "no_grad", "carry"]
     return {"chunks": [[draws.integer(1, 8), kind] for kind in kinds]}
@@ -50,7 +50,7 @@ def _steps(steps, kind):
 
 
 def _expect_chunks(chunks):
-    """Return the reached inputs, by asking autograd for each loss's gradient for each input."""
+    """Count the inputs that each loss's gradient reaches, by computing the gradients."""
     names, numbers = {"torch": torch}, []
     exec(_BEGIN, names)
     for steps, kind in chunks:
@@ -64,7 +64,7 @@ def _expect_chunks(chunks):
 
 
 def _chunk_program(property_name, value, chunks):
-    """Return a program of the chunks that the gradient can pass; it prints the reached inputs."""
+    """Return a program of the chunks that one loss's gradient can reach; it prints the result."""
     last = _named(chunks).index(property_name)
     first = max((i for i in range(last) if chunks[i][1] == "no_grad"), default=-1) + 1
     first = max(

@@ -1,4 +1,4 @@
-"""Exercise ``moving_window``: a buffer that is overwritten, and whose old rows count.
+"""Exercise ``moving_window``: a buffer overwritten in place, whose older rows enter the loss.
 
 The older rows are constants of the loss; only the new row has a gradient.  The right result is
 computed without a buffer, from a list of rows, in double precision.

@@ -69,7 +69,7 @@ def _outcome(lines):
 
 
 def _harmless(line):
-    """Return the line without its mistake, and the family of the error that it would cause."""
+    """Return a line without its potential mistake, and the kind of error the mistake causes."""
     if line.endswith(".backward()"):
         return line.replace("()", "(retain_graph=True)"), "freed"
     if line.endswith(".detach()"):
@@ -80,10 +80,10 @@ def _harmless(line):
 
 
 def _error(lines):
-    """Return the cause, the line that raised and the line where it began, or None for each.
+    """Return the error's cause, the line that raises it and the faulty line, or None for each.
 
     Raises:
-        LookupError: no single line is where it began.
+        LookupError: the error is not due to exactly one line.
     """
     family, raised, _ = _outcome(lines)
     if family is None:
@@ -156,7 +156,7 @@ def _recorded(line):
 
 
 def _same(gradients, others):
-    """Whether gradients agree; raise LookupError if one is missing, or they differ too little."""
+    """Whether gradients are equal; raise LookupError if one is missing or they barely differ."""
     pairs = list(zip(gradients, others, strict=True))
     if any(a is None or b is None for a, b in pairs):
         raise LookupError
@@ -169,7 +169,7 @@ def _same(gradients, others):
 
 
 def _spoilt(lines):
-    """Return the line that makes the gradients wrong, or None; LookupError if none is clear."""
+    """Return the line that makes the gradients wrong, or None; raise LookupError if unclear."""
     recorded = [_recorded(line) for line in lines]
     if sum(line != out_of_place for line, out_of_place in zip(lines, recorded, strict=True)) < 2:
         raise LookupError  # too easy

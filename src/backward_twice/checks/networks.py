@@ -58,14 +58,14 @@ def leaves(weights: Iterable[Tensor]) -> list[Tensor]:
 
 
 def descended(weights: Sequence[Tensor], loss: Tensor, rate: float) -> list[Tensor]:
-    """Return the weights after a step along the loss's gradient, as new leaves."""
+    """Return the weights after one step of gradient descent on the loss, as new leaves."""
     # The bias of a score may cancel out of a loss: its gradient is zero, and autograd says None.
     gradients = torch.autograd.grad(loss, weights, retain_graph=True, materialize_grads=True)
     return leaves(w - rate * g for w, g in zip(weights, gradients, strict=True))
 
 
 def normalised(hidden: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Return the output of a batch norm in training for these rows."""
+    """Return a batch norm's output in training mode for the rows of ``hidden``."""
     variance = hidden.var(0, correction=0)
     return (hidden - hidden.mean(0)) / (variance + 1e-5).sqrt() * scale + shift
 

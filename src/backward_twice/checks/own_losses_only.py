@@ -65,7 +65,7 @@ def _run(answer, weights, updates, rate):
 
 
 def _expect(weights, updates, rate, ratings):
-    """Return the result if the critic rates ``ratings`` times in each update."""
+    """Compute the expected result, with ``ratings`` forward passes of the critic in each update."""
     now = {name: value.requires_grad_() for name, value in weights.items()}
     running_mean = now.pop(_RUNNING).detach()
 

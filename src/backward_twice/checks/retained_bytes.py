@@ -1,4 +1,4 @@
-"""Exercise ``retained_bytes``: predict the bytes of a graph, measure them, and predict their end.
+"""Exercise ``retained_bytes``: predict and measure a graph's bytes, and those held after a loop.
 
 All right results are measured: the drawn network is built and run, and ``gradtrace`` reads its
 graph.  For predictions, the batch is too large for any machine, and the bytes of two rows are
@@ -94,7 +94,7 @@ def _draw_measure(draws):
 
 
 class Several(nn.Module):
-    """A module that applies operations of a tensor one after another."""
+    """A module that applies the tensor methods of these names one after another."""
 
     def __init__(self, operations):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Exercise ``running_total``: a running mean of losses as a scale, and the graph of a total.
+"""Exercise ``running_total``: a loss divided by its running mean, and the graph of a total.
 
 The loss is divided by its own running mean.  An answer that leaves the mean in the graph raises
 because of its old part, or, if only that is detached, trains other weights because of the new part.
@@ -40,7 +40,7 @@ def _run_training(answer, layers, batches, decay, rate):
 
 
 def _expect_training(layers, batches, decay, rate):
-    """Return the weights in float64, trained with the gradient of the loss divided by a number."""
+    """Compute the expected results in float64, dividing each loss by a number without a graph."""
     weights, history = leaves(layers), []
     for x, target in batches:
         loss = (output_of(weights, x.double()) - target).square().mean()
@@ -70,7 +70,7 @@ def _run_bytes(answer, batch_sizes, widths):
 
 
 def _expect_bytes(batch_sizes, widths):
-    """Return the bytes measured on the program itself."""
+    """Run the program, and return the bytes that the graphs of its total and last loss save."""
     layers = [nn.Linear(*pair) for pair in pairwise(widths)]
     between = [module for layer in layers for module in (nn.Tanh(), layer)][1:]
     net, total = nn.Sequential(*between), 0

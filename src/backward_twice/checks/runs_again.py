@@ -50,7 +50,7 @@ def _draw(draws):
 
 
 def _program(kind, lines):
-    """Return the part, whose lines record that they ran, and its loss."""
+    """Return the source of a part whose lines record that they ran, and of the part's loss."""
     body = [
         text
         for number, line in enumerate(lines, 1)

@@ -59,7 +59,7 @@ def _raises_without(number, reads, detached, calls):
 
 
 def _needed(reads, detached, calls):
-    """Return whether each call must retain the graph; the other calls' flags do not matter."""
+    """Return for each call whether it must retain the graph even if all other calls do."""
     return [_raises_without(number, reads, detached, calls) for number in range(len(calls))]
 
 
@@ -91,7 +91,7 @@ def _draw_programs(draws):
 
 
 def _source(flags, reads, detached, calls):
-    """Return the networks and the backward calls, with the answer's flags, as source."""
+    """Return the source of the networks, and of the backward calls with the answer's flags."""
     lines = ["data = torch.ones(1, 3)"]
     for name, source in reads.items():
         source_output = f"{source}.detach()" if name in detached else source

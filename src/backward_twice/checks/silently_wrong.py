@@ -40,7 +40,7 @@ def _draw_detector(draws):
 
 
 def _draw_size(draws, habit, harms, x):
-    """Draw the size of a change, which decides whether a doubtful change does harm at ``x``."""
+    """Draw the size of a change that makes the gradient at ``x`` wrong only if ``harms``."""
     size = draws.uniform(1.5, 2.5) if harms else 1.0
     if habit == "scale the result":  # 1 - (s y)^2 = s (1 - y^2) for s = -1 / y^2
         return -size / x.tanh() ** 2
@@ -50,7 +50,7 @@ def _draw_size(draws, habit, harms, x):
 
 
 def _part(x, habit, name, size):
-    """Return the contribution of one input."""
+    """Return the factor that one input contributes to a function's result."""
     if habit == "unused":
         return torch.ones((), dtype=x.dtype)
     if habit == "plain":

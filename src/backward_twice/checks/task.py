@@ -177,7 +177,7 @@ def as_torch_begins() -> Iterator[None]:
 
 
 class UnknownExercise(LookupError):
-    """No exercise has this name: it is a teacher's own, or the package is older."""
+    """No exercise has this name: it is a teacher's own, or newer than the installed package."""
 
 
 def question(name: str) -> Task:

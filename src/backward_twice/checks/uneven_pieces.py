@@ -63,7 +63,7 @@ def _draw_scaled(draws):
 
 
 def _pieces(batch):
-    """Yield the pieces of a batch, each in the memory of the previous one."""
+    """Yield the pieces of a batch, each of which overwrites the memory of the previous one."""
     peak = max(len(x) for x, _ in batch)
     memory = [torch.empty(peak, tensor.shape[1]) for tensor in batch[0]]
     for piece in batch:
@@ -81,7 +81,7 @@ def _train(weights, batches, rate, update):
 
 
 def _are_apart(weights, train):
-    """Whether ``train``, which takes weights and batches, holds the data of few pieces at once."""
+    """Whether ``train(weights, batches)`` saves the data of fewer than three pieces at once."""
     wide = weights[0][:, :1] * torch.linspace(0.1, 0.2, _WIDE)
     batch = [[torch.ones(rows, _WIDE), torch.ones(rows, 1)] for rows in _ROWS]
     peak = most_held(lambda: train([wide, *weights[1:]], [batch]))
@@ -126,7 +126,7 @@ def _expect(weights, batches, rate, max_norm=float("inf")):
 
 
 def _expect_scaled(batches, scale, **given):
-    """Return the result; the step that overflows is skipped, and the scale is halved after it."""
+    """Compute the expected result, with the overflowing step skipped and the scale then halved."""
     return _expect(batches=_finite(batches), **given) | {"scale at the end": scale / 2}
 
 

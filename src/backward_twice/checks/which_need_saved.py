@@ -43,7 +43,7 @@ def _raises(operations):
 
 
 def _refusing(chain):
-    """Return the index of the first operation in the shortest end of the chain that raises."""
+    """Return the last index from which the rest of the chain, run alone, raises; None if none."""
     return next((k for k in reversed(range(len(chain))) if _raises(chain[k:])), None)
 
 
@@ -83,7 +83,7 @@ def _draw_bytes(draws):
 
 
 def _held(chain, shape):
-    """Return the bytes measured on six values: they grow with the number of values."""
+    """Return the bytes that a chain saves, measured on six values and scaled up to ``shape``."""
     x = torch.full((2, 3), 0.5, requires_grad=True)
     bytes_per_value, remainder = divmod(snapshot(_apply(chain, x)).held.activations, x.numel())
     assert remainder == 0

@@ -35,7 +35,7 @@ def is_in_backward():
 
 
 def most_held(run):
-    """Return how many numbers graphs save at most at one time during ``run()``.
+    """Return the largest count of numbers that graphs save at the same time during ``run()``.
 
     Shared memory counts once.  Tensors saved under a checkpoint, or moved by the answer's own
     hooks, are not counted.
@@ -85,7 +85,7 @@ def _storage(tensor):
 
 
 class _Reference:
-    """A tensor that a graph has saved, for as long as the graph does."""
+    """A reference to a saved tensor that exists as long as a graph saves the tensor."""
 
     def __init__(self, tensor):
         self.tensor = tensor

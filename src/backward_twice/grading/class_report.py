@@ -116,7 +116,7 @@ def _is_untouched(question: Json) -> bool:
 
 
 def _properties(question: Json) -> set[str]:
-    """Return the wrong properties, without the numbers that were drawn for one student."""
+    """Return the wrong properties' names, with ``#`` for the numbers drawn for each student."""
     wrong = (finding["what"] for finding in question["findings"] if not finding["passed"])
     return {re.sub(r"\d+", "#", name) for name in wrong}
 

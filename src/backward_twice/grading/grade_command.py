@@ -133,7 +133,7 @@ class Grading:
 
     @cached_property
     def collected(self) -> dict[str, Collected]:
-        """For each exercise, where its submissions came from."""
+        """The origin of each exercise's submissions, by the exercise's name."""
         return {name: read_collected(self.options.submissions, name) for name in self.masters}
 
     @cached_property
@@ -143,7 +143,7 @@ class Grading:
 
     @property
     def autograded(self) -> Path:
-        """The folder of the graded notebooks; Formgrader looks in the one it was started in."""
+        """The folder of the graded notebooks; with ``--formgrader`` it is in the current folder."""
         return (Path() if self.options.formgrader else self.options.out) / "autograded"
 
     @cached_property
@@ -412,7 +412,7 @@ def _students(
     options: argparse.Namespace,
     owners: Owners | None,
 ) -> set[str]:
-    """Return the students that these names mean, by their folders or by the class list."""
+    """Look up students' folders by the folders' names, or by the persons in the class list."""
     students = {folder.student for folder in folders}
     chosen: set[str] = set()
     for name in names:

@@ -1,4 +1,4 @@
-"""A process that calls functions for this one, with limits for students' files, or without.
+"""Call functions in a helper process, with or without limits on time and memory.
 
 A file may make a parser take any amount of time and memory (Python's own takes quadratic time for
 some sources, and an archive may unpack to more than fits). When the process has used up the time
@@ -38,7 +38,7 @@ Json = Any
 
 
 class Limited(AbstractContextManager):
-    """A process that calls functions for this one; leaving the context ends it."""
+    """A helper process that calls functions on request; leaving the context ends it."""
 
     def __init__(self, seconds: float | None = SECONDS) -> None:
         """Set how many seconds of processor time each call may take; start nothing yet.

@@ -24,7 +24,7 @@ class Progress:
         self._began = time.monotonic()
 
     def advance(self) -> None:
-        """Count one more."""
+        """Count a task as done, and print the progress at each tenth of the total."""
         old_tenth = self._done * 10 // self._total
         self._done += 1
         if self._done * 10 // self._total > old_tenth:

@@ -47,7 +47,7 @@ class _Cell:
 def answers(
     cells: list[dict[str, Any]], master: Master, masters: Mapping[str, Master] | None = None
 ) -> Answers:
-    """Take the answers to ``master`` out of a notebook's cells.
+    """Extract the answers to ``master`` from a notebook's cells.
 
     Args:
         cells: as read from JSON; their content is not trusted.
@@ -130,7 +130,7 @@ def _cells_of(answer: AnswerCell, handed: list[_Cell], master: Master) -> tuple[
 
 
 def _with_rest(indices: list[int], handed: list[_Cell], master: Master) -> list[int]:
-    """Add the following cells that are valid Python only together with the cells before."""
+    """Add the next code cells that are valid Python only when joined to the answer's cells."""
     for _ in range(_MOST_PARTS if indices else 0):
         part = next(
             (i for i in range(indices[-1] + 1, len(handed)) if handed[i].kind == "code"), -1
@@ -175,7 +175,7 @@ def _is_test(cell: _Cell, master: Master) -> bool:
 def _with_what_they_use(
     sources: dict[str, tuple[str, ...]], other_sources: list[str], master: Master
 ) -> list[str]:
-    """Put before each answer the code that it uses from other cells; return remarks on it."""
+    """Prepend to each answer the code it uses from other cells; return remarks on that code."""
     available = {"check"}
     for cell in master.cells:
         if isinstance(cell, GivenCell):

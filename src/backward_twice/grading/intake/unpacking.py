@@ -52,7 +52,7 @@ def listed(download: Path) -> list[str]:
 
 @cache
 def _members(download: Path) -> tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]:
-    """Return the zip and its files by path; it stays open for the next student."""
+    """Open the zip, which stays open for further calls; return it, and its files by path."""
     try:
         archive = zipfile.ZipFile(download)
     except Exception as error:  # zipfile and what it calls raise much
@@ -121,7 +121,7 @@ def copied(
     exercise: str,
     look_inside: bool = True,
 ) -> list[str]:
-    """Replace the content of the student's folder of the exercise by these files.
+    """Replace the content of a student's folder for an exercise with files of the download.
 
     Args:
         files: the path in the download and the name of each.
@@ -158,7 +158,7 @@ def copied(
 
 
 def _most_telling(files: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Sort notebooks first, those nearest to the top first, and limit their number."""
+    """Sort files, notebooks and shallow paths first, and drop those beyond the limit."""
 
     def place(file: tuple[str, str]) -> tuple[bool, int, str]:
         name = file[1]
@@ -181,7 +181,7 @@ def _inside(head: bytes) -> Mapping[str, Content]:
 
 
 def _free(folder: Path, name: str) -> str:
-    """Return an unused name in the folder; the file of a subfolder includes the latter's name."""
+    """Return an unused name in the folder, with names of subfolders prepended if it is taken."""
     parts = [plain for part in PurePosixPath(name).parts if (plain := _plain(part))]
     for first in reversed(range(len(parts))):
         if not (folder / (tried := _short("-".join(parts[first:])))).exists():

@@ -35,10 +35,10 @@ Tagged = tuple[Any, Json]
 
 
 class Workers(AbstractContextManager):
-    """Processes that do tasks, each led by a thread of this one; leaving the context ends them."""
+    """Worker processes, each with a thread of this process; leaving the context ends them."""
 
     def __init__(self, number: int) -> None:
-        """Set how many there are; each starts when it gets its first job, or after it died."""
+        """Set the number of workers; each starts at its first job, and again after it died."""
         self.number = number
         # No limits: what costs time and memory runs in sandboxes, which have their own.
         self._processes = [Limited(seconds=None) for _ in range(number)]
@@ -103,7 +103,7 @@ def _final(result: Json) -> Json:
 
 
 def _in_time(slow: list[tuple[Any, Json, Json]]) -> Iterator[Tagged]:
-    """Yield the jobs to repeat, as long as there is time for it."""
+    """Yield the slow jobs to repeat, until :data:`RETRY_SECONDS` have passed."""
     end = time.monotonic() + RETRY_SECONDS
     while slow and time.monotonic() < end:
         tag, job, _ = slow.pop(0)

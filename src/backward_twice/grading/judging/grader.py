@@ -112,7 +112,7 @@ def rejected(student: str, assignment: str, why: str, max_points: float) -> Json
 
 
 def failed(job: Json, why: str) -> Json:
-    """Return the result of a submission whose grading failed; the next start tries again."""
+    """Return the result of a failed grading, which is repeated at the next start."""
     none = dict.fromkeys(("error", "ename", "observed"))
     none |= {"outcome": CRASHED, "output": ""}
     return _judged(job, [none] * len(job["steps"])) | {
@@ -123,7 +123,7 @@ def failed(job: Json, why: str) -> Json:
 
 
 def drawn(job: Json) -> Json:
-    """Return the job with the public inputs drawn, as texts: ``draws`` of each question.
+    """Return the job with ``draws``, the inputs drawn from the seeds, added to its questions.
 
     A worker does this, because one process distributes the jobs to all workers.
     """
@@ -319,7 +319,7 @@ def _played(case: str) -> list[Json]:
 
 
 def _together(public: Json, private: Json) -> Json:
-    """Combine a question's two rounds: the first that did not pass, with all findings."""
+    """Merge a question's public and private results; the first that did not pass decides."""
     worse = public if public["outcome"] != PASSED else private
     return worse | {"findings": public["findings"] + private["findings"]}
 

@@ -82,7 +82,7 @@ class Journal:
         return set(self._lines)
 
     def points(self, key: Key) -> list[Score]:
-        """Return the first score and each later one whose points differ from those before."""
+        """Return the first score, and every later score that changed the points."""
         scores = [line.score for line in self._lines.get(key, ()) if not line.is_crash]
         return [next(same) for _, same in groupby(scores, key=lambda score: score.points)]
 
@@ -101,7 +101,7 @@ class Journal:
         self._write({"digest": digest, "graded": now, "result": result})
 
     def drop(self, key: Key) -> None:
-        """Remove a student's results, so that no table shows them."""
+        """Remove a student's results for an assignment, so that no table shows them."""
         self._write({"dropped": key})
 
     def _write(self, entry: Json) -> None:

@@ -1,10 +1,10 @@
 """The master of an exercise: the notebook that submissions are rebuilt from.
 
-It is ``solutions/<name>/<name>.ipynb`` in nbgrader's format.  Of its code cells three sorts matter:
+It is ``solutions/<name>/<name>.ipynb`` in nbgrader's format.  Three kinds of code cells matter:
 answer cells (nbgrader's *solution* cells, whose sources a submission replaces), test cells
 (nbgrader's *grade* cells, each of which calls ``check("<exercise>.<question>", ...)`` and has the
-points), and the given cells between them, such as the imports.  Left out are the cell
-``bootstrap``, cells that must raise, and cells that only the solution shows.
+points), and the given cells between them, such as the imports.  The cell ``bootstrap``, cells that
+must raise, and cells that only the solution shows are left out.
 """
 
 from __future__ import annotations

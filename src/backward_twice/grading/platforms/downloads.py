@@ -83,7 +83,7 @@ def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
     depth = _around(visible)
 
     def most(reader: Callable[[str], File | None]) -> bool:
-        """Whether the reader recognises most students; one student must not decide."""
+        """Whether the reader recognises a file of more than half of the students."""
         tops: dict[str, bool] = {}
         for path in visible:
             top = path.split("/")[depth]
@@ -112,7 +112,7 @@ def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
 
 
 def _hidden(path: str) -> bool:
-    """Whether the path is of a program's own files; a person's name may begin with a dot."""
+    """Whether a path is hidden; a dot that begins a person's name in Moodle does not count."""
     return any(
         part == "__MACOSX" or (part.startswith(".") and not _MOODLE.fullmatch(part))
         for part in path.split("/")
@@ -174,7 +174,7 @@ def _of_clones(clones: list[str], root: str, exercise: str) -> Callable[[str], F
 
 
 def _around(paths: list[str]) -> int:
-    """Count the folders around all of the paths; the last two names of each do not count."""
+    """Count the leading folders that all paths share, without the last two parts of each path."""
     split = [path.split("/") for path in paths]
     depth = 0
     while split and all(len(parts) > depth + 2 for parts in split):
@@ -185,7 +185,7 @@ def _around(paths: list[str]) -> int:
 
 
 def _of_folder(around: int, exercise: str) -> Callable[[str], File | None]:
-    """Return the student of ``<student>/…`` or of a file's name; a folder around all is ignored."""
+    """Return a reader that takes the student from a folder or file, ``around`` levels down."""
 
     def reader(path: str) -> File | None:
         parts = path.split("/")[around:]

@@ -1,4 +1,4 @@
-"""Names of persons as platforms write them: with other order, cases and scripts."""
+"""Names of persons as platforms write them, which differ in order, case and script."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _DROPPED = re.compile(r"[&<>\"`|'’‘ʼ:\\/]")
 
 @lru_cache(100_000)
 def folded(text: str) -> str:
-    """Return the text as it is compared: in one form of Unicode, without case."""
+    """Normalise a text for comparison: one form of Unicode, without differences of case."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).strip()
 
 
 @lru_cache(100_000)
 def words(name: str) -> frozenset[str]:
-    """Return a name's words in whatever order: ``Lovelace, Ada`` is ``Ada Lovelace``."""
+    """Return the set of a name's words, so that ``Lovelace, Ada`` equals ``Ada Lovelace``."""
     return frozenset(re.findall(r"[^\W_]+", _DROPPED.sub("", folded(name))))
 
 
@@ -32,7 +32,7 @@ def squashed(name: str) -> str:
 
 
 def unique_names(names: Collection[str]) -> set[str]:
-    """Return the names, one for each student, that no other student has, in any form.
+    """Return the names that only one student has, whatever their order and form.
 
     Canvas joins the parts in some order, so names of the same letters are not unique.
     """

@@ -48,7 +48,7 @@ class Owners:
         return self.people.person(key[0], self.handle(key))
 
     def handle(self, key: Key) -> Handle:
-        """Return the platform's handle of a folder's owner, or one with the folder's name."""
+        """Return the platform's handle of a folder's owner, or else a handle made from its name."""
         folder, exercise = key
         called = exercise in self.collected and self.collected[exercise].students.get(folder)
         if not called:

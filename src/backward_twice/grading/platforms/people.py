@@ -45,7 +45,7 @@ _BETWEEN = "; "
 
 @dataclass
 class Identity:
-    """A row of the file.
+    """A row of the file of identities, for a person or for a folder.
 
     Attributes:
         student: the name of the folder.
@@ -74,11 +74,11 @@ class Identity:
         return bool(value) and folded(_cell(value)) in map(folded, self.marks.get(kind, ()))
 
     def names(self, kind: str) -> set[frozenset[str]]:
-        """The words of each name, of those that are shared or of the others."""
+        """Return the words of each of the person's names of this kind, shared or not shared."""
         return {words(name) for name in self.marks.get(kind, ())} - {frozenset()}
 
     def goes_by(self, name: str, kinds: Iterable[str] = (_NAME, _SHARED)) -> bool:
-        """Whether this is a name of the person, in whatever order or as Canvas writes it."""
+        """Whether this is a name of the person, in any order of words or as Canvas joins them."""
         own_names = set().union(*map(self.names, kinds))
         return words(name) in own_names or squashed(name) in set().union(*map(_joined, own_names))
 
@@ -104,23 +104,23 @@ class Handle:
 
 @cache
 def _joined(parts: frozenset[str]) -> set[str]:
-    """Return up to five parts of a name joined in every order, because Canvas's is unknown."""
+    """Join up to five parts of a name in every order, because Canvas's order is unknown."""
     return {"".join(joined) for joined in permutations(parts)} if len(parts) <= 5 else set()
 
 
 class People:
-    """The rows of the file, by the names of the folders."""
+    """The rows of the file of identities, by the names of the folders."""
 
     def __init__(self, rows: Iterable[Identity] = ()) -> None:
         self.rows = {row.student: row for row in rows}
 
     @property
     def persons(self) -> Iterator[Identity]:
-        """The rows that are persons, and not folders of a person's."""
+        """The rows that stand for a person, not for another folder of a person."""
         return (row for row in self.rows.values() if not row.same_as)
 
     def add_list(self, roster: Roster) -> tuple[dict[Person, Identity], list[str]]:
-        """Add a class list.
+        """Add the persons of a class list, and find the identity of each.
 
         Returns:
             the identity of each person in the list, and warnings for the teacher.
@@ -213,14 +213,14 @@ class People:
         return together
 
     def _called(self, name: str) -> list[Identity]:
-        """The rows with this name, unless two share it; those with identifiers if there are any."""
+        """Return the rows with this name, preferably with identifiers; none if it is shared."""
         rows = [row for row in self.persons if row.goes_by(name)]
         if any(row.goes_by(name, [_SHARED]) for row in rows):
             return []
         return [row for row in rows if row.identifiers] or rows
 
     def _one(self, rows: Iterable[Identity]) -> Identity | None:
-        """The first row of a person, if all of these rows are that person's, else None."""
+        """Return the first row of the one person to whom all of these rows belong, else None."""
         persons = {self._together[row.student][0].student for row in rows}
         return self.rows[persons.pop()] if len(persons) == 1 else None
 
@@ -241,7 +241,7 @@ class People:
             self.rows[folder] = row
 
     def drop_guess(self, folder: str) -> None:
-        """Drop the row of a folder whose person is known by now, unless the teacher wrote it."""
+        """Drop a folder's row, now that its person is known, if the row is only a guess."""
         if folder in self.rows and self.rows[folder].same_as.endswith("?"):
             del self.rows[folder]
 
@@ -263,7 +263,7 @@ class People:
         return self._one(rows)
 
     def _exact(self, handle: Handle) -> list[Identity]:
-        """The persons who have exactly this account, number or address."""
+        """Return the persons whose account, number or address is exactly that of the handle."""
         persons = list(self.persons)
         if handle.platform == GITHUB:
             return [row for row in persons if row.has("github", handle.name)]
@@ -283,7 +283,7 @@ class People:
         return [row for row in numbered if row.goes_by(handle.name)]
 
     def _guess(self, handle: Handle) -> str:
-        """Return the only person with a name, address or account that contains this; "" if none."""
+        """Return the folder of the one person whose name or identifier matches; "" if none."""
         name = squashed(handle.name)
         row = self._one(row for row in self.persons if name and name in _parts(row))
         return row.student if row else ""

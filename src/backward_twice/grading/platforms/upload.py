@@ -54,7 +54,7 @@ def read_all_collected(submissions: Path) -> dict[str, Collected]:
 
 
 def read_collected(submissions: Path, exercise: str) -> Collected:
-    """Return the record of an exercise; if there is none, one that names a plain folder as origin.
+    """Return the record of an exercise, or else a record with a plain folder as the origin.
 
     Raises:
         GradingError: it is damaged.
@@ -79,7 +79,7 @@ def write_upload(
     students: Mapping[str, Sequence[Participant] | None],
     autograded: Path,
 ) -> None:
-    """Write ``out/upload/<exercise>.zip``, which the platform takes; nothing if it takes none.
+    """Write ``out/upload/<exercise>.zip``, if the platform accepts an upload of feedback.
 
     Args:
         out: the folder of the grading, with the pages of feedback.

@@ -42,7 +42,7 @@ class _Checks(MetaPathFinder, Loader):
 
 
 def load_questions(exercises: Iterable[str]) -> None:
-    """Load the modules of these exercises, and keep of each question only the part that asks it.
+    """Load the modules of these exercises, and keep only the part of each question that asks it.
 
     An exercise without a module is skipped: asking for its questions raises.
     """

@@ -111,7 +111,7 @@ class Sandbox(contextlib.AbstractContextManager):
 
 @functools.cache
 def shared(hide: tuple[str, ...]) -> Sandbox:
-    """Return this process's sandbox that hides these folders, kept warm until it ends."""
+    """Return the cached sandbox that hides these folders; it is closed when this process ends."""
     sandbox = Sandbox(hide)
     atexit.register(sandbox.close)
     return sandbox
@@ -176,15 +176,15 @@ class Fork:
         return in_words(end["ended"])
 
     def processor(self) -> float:
-        """Return the seconds of processor time that its processes took together."""
+        """Return the total processor time of the submission's processes in seconds."""
         return processor_of(self._namespaces.processes())
 
     def is_idle(self) -> bool:
-        """Whether all its threads sleep."""
+        """Whether all threads of the submission's processes sleep."""
         return all_sleep(self._namespaces.processes())
 
     def memory(self) -> int:
-        """Return the bytes that its processes use together, what they share counted once."""
+        """Return the bytes that the submission's processes use, with shared memory counted once."""
         used = memory_of(self._namespaces.processes(), Namespaces.first_processes)
         return used + sockets_of(self._namespaces.folder)
 

@@ -26,7 +26,7 @@ _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(co
 
 
 class StepResult(TypedDict):
-    """The end of a step and its output; all texts come from the student's process, untrusted.
+    """The outcome and output of a step; all texts come from the student's process, untrusted.
 
     ``outcome`` is ``done`` for a step that ended by itself, also with an exception, and ``slow``
     for one that exceeded the time by the clock but not its processor time.  ``error`` and ``ename``

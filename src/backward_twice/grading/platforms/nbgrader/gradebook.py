@@ -221,7 +221,7 @@ def open_gradebook(path: Path, masters: Mapping[str, Master]) -> Iterator[Grades
 
 @contextmanager
 def _scripts_on_path() -> Iterator[None]:
-    """Add the scripts to the path, on which nbgrader looks for the program alembic."""
+    """Add Python's scripts folder to ``PATH``, where nbgrader looks for the program alembic."""
     original = os.environ.get("PATH", "")
     os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), original])
     try:
