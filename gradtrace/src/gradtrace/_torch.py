@@ -51,7 +51,7 @@ class _Pending(threading.local):
 
 
 class _Edges:
-    """Edges that queue themselves when they are freed; the outermost call empties the queue."""
+    """Edges that are freed from a queue, so that freeing a deep graph does not recurse."""
 
     __slots__ = ("next_functions",)
 
@@ -86,7 +86,7 @@ EDGES = "gradtrace.edges"  # on node.metadata: its edges, held
 
 
 def edges_of(node: LiveNode) -> tuple[tuple[LiveNode | None, int], ...]:
-    """Return the ``next_functions`` of a node: for each input its node, and the output's number.
+    """Return the ``next_functions`` of a node: for each input, its node and its output number.
 
     All code reads a node's inputs here (the hot loop of a plain watch does the same itself), and a
     tensor's node with :func:`grad_fn_of`, so that a graph can still be freed at any depth.
@@ -112,7 +112,7 @@ def grad_fn_of(tensor: torch.Tensor) -> LiveNode | None:
 
 
 def is_leaf_of_transform(tensor: Any) -> bool:
-    """Whether it is a leaf that a finished torch.func transform wrapped; its node is hidden."""
+    """Whether a tensor is a leaf of a finished torch.func transform, so that its node is hidden."""
     return (
         isinstance(tensor, torch.Tensor)
         and tensor.is_leaf
@@ -149,7 +149,7 @@ SAVED_TENSORS_SHOW_THEIR_DATA = hasattr(torch._C._autograd.SavedTensor, "data")
 
 
 def packed_by_checkpoint(packed: Any) -> bool:
-    """Whether a non-reentrant checkpoint put this in place of a saved tensor."""
+    """Whether a non-reentrant checkpoint packed a saved tensor into this object."""
     return type(packed).__module__ == "torch.utils.checkpoint"
 
 

@@ -256,7 +256,7 @@ def _leaves_of(tensor: torch.Tensor) -> set[int]:
 
 
 def _own_view(output: Any) -> Any:
-    """Return a view with a node of its own, for one that shares its node with other outputs."""
+    """Return a view with its own node in place of one that shares its node with other outputs."""
     base, creation = getattr(output, "_base", None), torch._C._autograd._get_creation_meta
     if base is None or creation(output) != _SHARED or base.dtype != output.dtype:
         return output
@@ -355,7 +355,7 @@ _HOOK = "gradtrace"  # the key of this hook
 
 
 class PythonFunctions:
-    """Runs PyTorch's Python functions under a :class:`Mode` as they run without one.
+    """Runs PyTorch's Python functions under a :class:`Mode` as if no mode were active.
 
     Such a function calls ``has_torch_function`` to learn whether a mode or a subclass overrides it.
     If so it dispatches the call, and would run a second time inside itself, as tracebacks would

@@ -145,7 +145,7 @@ def _check_function(script: str, name: str) -> None:
 
 
 def _file_of_rank(name: str) -> str:
-    """Return a file's absolute path; a rank of a launcher has its own: ``report.rank1.json``."""
+    """Return a file's absolute path; under a launcher, with its rank: ``report.rank1.json``."""
     path = Path(name).absolute()
     rank = os.environ.get("RANK")
     return str(path if rank is None else path.with_suffix(f".rank{rank}{path.suffix}"))

@@ -136,12 +136,12 @@ class Source:
         return next(node for node in ancestors if isinstance(node, ast.stmt) and node in suite)
 
     def before(self, statement: ast.stmt) -> list[ast.stmt]:
-        """Return the statements before one in its suite."""
+        """Return the statements that precede this one in its suite."""
         suite = self.suite_of(statement)
         return suite[: suite.index(statement)]
 
     def after(self, statement: ast.stmt) -> list[ast.stmt]:
-        """Return the statements after one in its suite."""
+        """Return the statements that follow this one in its suite."""
         suite = self.suite_of(statement)
         return suite[suite.index(statement) + 1 :]
 
@@ -150,7 +150,7 @@ class Source:
     def insert(
         self, statement: ast.stmt, before: Sequence[str] = (), after: Sequence[str] = ()
     ) -> list[Edit]:
-        """Insert statements before and after one; if it shares its line, separate them by ";"."""
+        """Insert code before and after a statement, with ";" if the statement shares its line."""
         start, end = self.span(statement)
         line_start, line_end = self._whole_lines(statement)
         indent = self._bytes[line_start:start].decode()
@@ -237,7 +237,7 @@ class Source:
         return [Edit(start, end, b"".join(line.removeprefix(spaces) for line in lines).decode())]
 
     def swap_heads(self, outer: ast.With, inner: Loop) -> list[Edit]:
-        """Exchange the heads of a `with` and of the loop that is the only statement in it."""
+        """Exchange the heads of a ``with`` and of the loop that is its only statement."""
         starts = [self.span(node)[0] for node in (outer, inner, inner.body[0])]
         heads = [self._bytes[a:b].rstrip() for a, b in itertools.pairwise(starts)]
         swapped = zip(starts, heads, reversed(heads), strict=False)
@@ -317,6 +317,6 @@ def method_called(call: ast.AST) -> str:
 
 
 def call_of(source: Source, root: ast.AST, *names: str) -> ast.Call | None:
-    """Return the first call of a function or method of these names under a node."""
+    """Return the first call, under a node, of a function or method with one of these names."""
     calls = source.all(ast.Call, root)
     return next((call for call in calls if method_called(call) in names), None)

@@ -101,7 +101,7 @@ class Judge:
             self._loses_gradient = bool(call.loses_gradient)
 
     def _is_reference(self, run: ProgramRun) -> bool:
-        """Whether a run repeats the original one, and goes beyond the failing call.
+        """Whether a run repeats the losses of the original run, and gets past the failing call.
 
         Of a program that failed before that call, the gradient of its loss may be unknown.
         """
@@ -167,7 +167,7 @@ class Judge:
         return judgement
 
     def compare(self, judgements: Iterable[Judgement]) -> None:
-        """Reject each repair that trains fewer parameters than another one that holds.
+        """Reject each repair that trains fewer parameters than another repair that holds.
 
         Clearing a list needs no question if nothing else holds, because its old entries are freed.
         """
@@ -224,7 +224,7 @@ class Judge:
         return f"runs, but the gradient of {self._listed(sorted(repaired), '')} is NaN"
 
     def _unconnected(self, run: ProgramRun) -> str | None:
-        """Object to a gradient that an option turns into None or zeros: all of it is unused."""
+        """Object to a gradient of None or zeros, because the loss depends on none of the inputs."""
         known = {call.site for call in self.original.calls if call.unconnected and not call.failed}
         for call in run.calls:
             if call.unconnected and call.site not in known:
@@ -269,7 +269,7 @@ class Judge:
         return None
 
     def _other_objective(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Object to a loss whose value or gradient is not that of the program's statements."""
+        """Object to a loss that differs in value or gradient from the program's own loss."""
         if candidate.repair in _ADDITIONS:
             return self._other_sum(run)
         changed = self._first_changed_gradient(candidate, run)
@@ -300,7 +300,7 @@ class Judge:
         return list(zip(self._program.calls[:last], run.calls, strict=False))
 
     def _may_change_loss(self, candidate: Candidate) -> bool:
-        """Whether the loss of the failing call may have another value than in the program."""
+        """Whether the failing call's loss may have a different value than in the program."""
         if candidate.repair == kinds.FORWARD_AGAIN:  # the same, unless weights have been updated
             calls = self.original.calls[: self.failing_call]
             return any(call.stale_leaves for call in calls)
@@ -340,7 +340,7 @@ class Judge:
         )
 
     def _other_sum(self, run: ProgramRun) -> str | None:
-        """Object to one loss that is not the sum of consecutive losses, in value and gradient."""
+        """Object to a combined loss that is not the sum of the losses, in value and gradient."""
         pairs = zip(self._program.calls, run.calls, strict=False)
         first = next((a.number for a, b in pairs if not equal_losses(a, b)), 1) - 1
         if first >= len(run.calls):
@@ -381,7 +381,7 @@ class Judge:
         return None
 
     def _counted_twice(self, candidate: Candidate) -> str | None:
-        """Object to adding or repeating a loss, or retaining its graph, if the next contains it."""
+        """Object to a repair that counts a gradient twice, because a loss contains another."""
         seen = (self.original.diagnosis or {}).get("seen", ())
         is_term = self.cause == "loss_accumulated" or FACTS["a_loss_is_added"] in seen
         if is_term and candidate.repair in _COUNTED_TWICE:
@@ -389,7 +389,7 @@ class Judge:
         return None
 
     def _untrained(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Object to parameters that get no gradient, though the program's call gave them one."""
+        """Object to parameters that no longer get a gradient, or to gradients that are all zero."""
         ends_early = len(run.calls) < self.failing_call
         if ends_early and candidate.repair not in _ADDITIONS:
             return None  # see _unfinished
@@ -443,7 +443,7 @@ class Judge:
         return None
 
     def _new_findings(self, run: ProgramRun) -> list[dict[str, Any]]:
-        """Return the warnings of a strict watch, without those about the program as it is."""
+        """Return the strict watch's warnings; if the program raised, only those of new causes."""
         if self._is_silent:
             return run.findings
         known_causes = {finding["cause"] for finding in self.original.findings}

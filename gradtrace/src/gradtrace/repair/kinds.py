@@ -1,4 +1,4 @@
-"""The kinds of repair: which are tried and shown first, and when each is right."""
+"""The kinds of repair: the rank of each, and the condition under which it is right."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def prove(
 
 
 def _reference(launcher: Launcher, original: ProgramRun, limits: RunLimits) -> ProgramRun:
-    """Run the program without its failure; a lost gradient counts only if a loss depends on it."""
+    """Run the program with its failure suppressed; discount lost gradients that no loss uses."""
     failed_in_backward = original.calls and original.calls[-1].failed
     reference = launcher.run({}, limits, "retained" if failed_in_backward else "allowed")
     losing = [call for call in reference.calls if call.loses_gradient]
@@ -114,7 +114,7 @@ def _reference(launcher: Launcher, original: ProgramRun, limits: RunLimits) -> P
 
 
 def is_senseless(candidate: Candidate, run: ProgramRun) -> bool:
-    """Whether an edited line fails by itself, as by calling a method that does not exist."""
+    """Whether an edited line itself raises, for example by calling a method that does not exist."""
     if not run.raised_at or not run.error_line.startswith(("Attribute", "Type", "Name")):
         return False
     path, number, _ = run.raised_at[0]
@@ -133,7 +133,7 @@ _SAME_IDEA = (
 
 
 def _classify(proof: Proof, judge: Judge) -> None:
-    """Accept one repair for each way to train: proven ones, then those that leave a question.
+    """Accept one repair per way to train, and prefer proven repairs to those with a question.
 
     Where it is unknown what is to be trained, the candidates keep their order.
     """

@@ -156,7 +156,7 @@ def edit(
     edits: Mapping[Source, Iterable[Edit]],
     question: str | None = None,
 ) -> Iterator[Candidate]:
-    """Yield the candidate of edits to some files, if it changes any text."""
+    """Yield a candidate that makes these edits, if they change any text."""
     texts = {source: source.edited(of_source) for source, of_source in edits.items()}
     changed = {source.path: text for source, text in texts.items() if text != source.text}
     if changed:
@@ -164,10 +164,10 @@ def edit(
 
 
 def _doubt(repair: Repair, edits: Mapping[Source, Iterable[Edit]]) -> str | None:
-    """Return why no run proves an edit of a custom Function's backward.
+    """Return why a run cannot prove an edit of a custom Function's backward; None if it can.
 
-    It may use copies without a graph: then a part of it is not differentiated twice, which does not
-    show in a run.
+    The backward may use copies without a graph, so that a part of it is not differentiated twice,
+    which a run does not show.
     """
     if repair not in (CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH):
         return None

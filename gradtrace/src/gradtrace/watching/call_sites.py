@@ -1,4 +1,4 @@
-"""Where an operation was called: the site, and whether that is in a custom function or PyTorch."""
+"""The call sites of operations, and whether a site is in a custom function or in PyTorch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CALL = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
 
 
 class Site:
-    """A place that calls operations: one instruction, and what does not depend on the call.
+    """A call site: one instruction, and the facts about it that are the same for every call.
 
     ``location`` is its line if that is the user's, ``stand_in`` the code of a function with its
     file and line, and ``cut`` the cut of results to which the operation there gives no derivative.

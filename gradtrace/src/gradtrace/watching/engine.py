@@ -1,4 +1,4 @@
-"""The one place that hooks into PyTorch, while any watch is on.
+"""The engine that installs hooks in PyTorch while any watch is active.
 
 It receives every backward call, every optimizer step, and every entry into and exit from compiled
 code, and passes them to the watches. It marks the nodes that a backward pass freed, once for all
@@ -199,7 +199,7 @@ class Engine:
 
 
 class _StepArguments(dict[str, Any]):
-    """The keyword arguments of a step, which are freed at its end even where it raises."""
+    """The keyword arguments of a step, which are freed when the step returns or raises."""
 
     def __init__(self, arguments: dict[str, Any], ended: Callable[[], None]):
         super().__init__(arguments)
@@ -285,7 +285,7 @@ def _mark_all(call: BackwardCall, roots: list[Any]) -> None:
 
 
 def _that_ran(inputs: Sequence[Any], roots: list[Any]) -> list[Any]:
-    """Return the nodes that a backward pass to these inputs executes: those with a path to one."""
+    """Return the nodes that a backward pass to these inputs executes: those on a path to them."""
     with undisturbed():  # the node of a leaf is read from a view, which a tracer would record
         live, links = walk(roots)
         targets = set(roots_of(inputs))

@@ -98,7 +98,7 @@ _CONVERSIONS = ("bool", "byte", "char", "int", "long", "short", "to", "type", "t
 
 
 def has_zero_derivative(func: Callable[..., Any]) -> bool:
-    """Whether an operation's derivative is zero everywhere, or it uses no values, only a shape."""
+    """Whether an operation's derivative is zero everywhere, or it uses only its input's shape."""
     name = getattr(func, "__name__", "")
     return name.endswith("_like") or name.strip("_") in _PIECEWISE_CONSTANT
 

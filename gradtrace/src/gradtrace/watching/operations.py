@@ -118,7 +118,7 @@ class Observer(_torch_hooks.Mode):
             self.insert()
 
     def end(self) -> None:
-        """Stop recording for good; if another thread cannot remove it, the mode stays idle."""
+        """Stop recording for good; in another thread, the mode stays installed, but idle."""
         self.step_aside()
         self._record = None
         self._timeline = Timeline()
@@ -239,7 +239,7 @@ class Observer(_torch_hooks.Mode):
             self._note_output(operation, output, chain)
 
     def _note_nodes(self, operation: Operation, result: Any, now: int) -> Chain | None:
-        """Record the line of the nodes that an operation created; return it and its callers."""
+        """Record the line that created an operation's nodes; return that line with its callers."""
         started, tensors = operation.sequence_nr, operation.tensors
         chain = self._chains.here(operation.frame)
         if chain is not None:
@@ -375,9 +375,9 @@ class Observer(_torch_hooks.Mode):
         regions.append(Region(enabled, location, how_cut, entered=method == "__enter__"))
 
     def _note_replacement(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
-        """Record that ``.data`` of a leaf gets a computed value, whose graph the leaf does not get.
+        """Record that ``.data`` of a leaf was set to a computed value, whose graph the leaf lacks.
 
-        It counts if the leaf is differentiated: then it stands for the value in the graph.
+        This counts only if the leaf is differentiated, and so stands for the value in the graph.
         """
         calls = self._timeline.calls
         if self._timeline.suspects and calls:
@@ -394,7 +394,7 @@ class Observer(_torch_hooks.Mode):
             self._timeline.cuts.set(tensor, Cut("frozen", user_location()))
 
     def _note_feeding(self, tensors: list[torch.Tensor]) -> None:
-        """Record that something trained depends on a tensor that was cut off from its graph."""
+        """Record that an operation combines a leaf that requires grad with a cut-off tensor."""
         if not any(tensor.is_leaf and tensor.requires_grad for tensor in tensors):
             return
         for tensor in tensors:
@@ -473,7 +473,7 @@ class Observer(_torch_hooks.Mode):
             timeline.cut_off(operation.tensors, cut, meant)
 
     def _updates(self, tensors: list[torch.Tensor]) -> bool:
-        """Whether the tensors are a leaf and a value computed from the leaf's own gradient."""
+        """Whether the tensors include a leaf and a value computed from the leaf's own gradient."""
         leaves = {
             storage_of(tensor)[0] for tensor in tensors if tensor.requires_grad and tensor.is_leaf
         }
@@ -502,7 +502,7 @@ class Observer(_torch_hooks.Mode):
         return Cut(cut.how, cut.location, of=of, through=through)
 
     def _came_back(self, tensors: list[torch.Tensor], output: torch.Tensor) -> Cut | None:
-        """Return the cut at which Python or NumPy read the value that is a tensor again, if any."""
+        """Return the cut at which Python or NumPy read the value of this new tensor, if any."""
         exit_cut = self._timeline.left
         if exit_cut is None or not output.is_floating_point():
             return None
@@ -518,7 +518,7 @@ class Observer(_torch_hooks.Mode):
     def _note_sum(
         self, tensors: list[torch.Tensor], output: torch.Tensor, chain: Chain | None
     ) -> None:
-        """Record what one line adds up, and gradients that are used without a graph."""
+        """Record the sum that a line adds to, and the use of gradients that have no graph."""
         node = _torch.grad_fn_of(output)
         if node is None:
             return

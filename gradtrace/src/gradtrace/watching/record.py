@@ -51,7 +51,7 @@ GROWING = 5  # backwards from one line, each over a larger retained graph
 
 
 class BackwardCall:
-    """A call of ``backward`` or ``autograd.grad``; ``sequence_nr`` is the thread's counter then.
+    """A call of ``backward`` or ``autograd.grad``, made when the counter was at ``sequence_nr``.
 
     ``roots`` are the numbers of the nodes that it began at, and of those that these only scale;
     ``output_nrs`` say which outputs of these nodes were the losses. ``whole`` calls ran to the
@@ -103,7 +103,7 @@ class OptimizerStep:
 
 @dataclass(frozen=True)
 class Memory:
-    """The elements of a storage that a strided tensor has.
+    """The elements of a storage that a strided tensor refers to.
 
     ``address`` is that of the first element in bytes; ``shape`` and ``stride`` are in elements.
     """
@@ -245,7 +245,7 @@ class Untrained:
 
 @dataclass(eq=False, slots=True)
 class Stray:
-    """A leaf of no optimizer, with its last ``.grad`` and how often that has grown.
+    """A leaf that no optimizer holds, its last ``.grad``, and how often that gradient has grown.
 
     ``first_call`` is the first backward call that reached the leaf, ``version`` that of ``.grad``.
     """
@@ -340,7 +340,7 @@ class Cuts:
         return cut if cut is not None and shape == tensor.shape else None
 
     def of(self, storages: Collection[int]) -> Cut | None:
-        """Return the latest cut of a gradient of anything in one of these storages, or None."""
+        """Return the latest cut of a gradient for any tensor in these storages, or None."""
         cuts = (cut for _, cut in reversed(self._cuts.values()) if cut.of & {*storages})
         return next(cuts, None)
 
@@ -361,14 +361,14 @@ class Cuts:
 
 
 class Sums:
-    """The long sums that are alive, by the numbers of their last additions, and those that died."""
+    """The long sums that are alive, and the lines of sums that were freed before any use."""
 
     def __init__(self) -> None:
         self._alive: dict[int, weakref.ref[Sum]] = {}
         self.died: list[Location | None] = []  # where sums were made that no backward ran through
 
     def add(self, total: Sum, reports_death: bool) -> None:
-        """Follow a sum until it dies or is used."""
+        """Follow a sum until it is freed or a backward pass uses it."""
         locations, alive = self.died, self._alive
         location, key = total.location, id(total)
 
@@ -446,7 +446,7 @@ class Timeline:
         return self.calls[-1].number if self.calls else 0
 
     def call_after(self, number: int | None) -> BackwardCall | None:
-        """Return the first call after the one with this number; the last call of all for None.
+        """Return the first call after call ``number``, or the last call of all if it is None.
 
         A call that a custom function's backward makes comes after the surrounding call, and ends
         before it.
@@ -491,7 +491,7 @@ class Timeline:
                     self.suspects[key] = cut, meant
 
     def came_back(self, cut: Cut) -> None:
-        """Mark a cut as unintended: the program made a tensor again from the value that it read."""
+        """Mark a cut as unintended: the program made a new tensor from the value it had read."""
         for key, suspect in self.suspects.items():
             if suspect is not None and suspect[0].location == cut.location:
                 self.suspects[key] = suspect[0], False

@@ -11,7 +11,7 @@ LONG = 10  # additions that make a sum worth following
 
 
 def without_factors(node: _torch.LiveNode) -> _torch.LiveNode:
-    """Return the node below multiplications by constants: that of ``total`` for ``0.9 * total``."""
+    """Skip multiplications by constants: return the node of ``total`` for ``0.9 * total``."""
     while type(node).__name__ in SCALING:
         inner = [input_node for input_node, _ in _torch.edges_of(node) if input_node is not None]
         if len(inner) != 1:

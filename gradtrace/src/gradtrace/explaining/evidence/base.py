@@ -88,7 +88,7 @@ class Evidence:
             self.made_through = tuple(through)
 
     def _kept_since(self, sequence_nr: int) -> BackwardCall | None:
-        """Return the last earlier call that kept its graph and ran after that number."""
+        """Return the last earlier call that retained its graph and ran after this operation."""
         calls = reversed(tuple(self.timeline.calls))
         retaining = (c for c in calls if c.keeps_graph and c is not self.call)
         return next((call for call in retaining if call.sequence_nr > sequence_nr), None)

@@ -43,12 +43,12 @@ class Holder(NamedTuple):
 
     @property
     def lasts(self) -> bool:
-        """Whether the next iteration of a loop, or another call, may use its value."""
+        """Whether the next iteration of a loop, or another call, may use this variable's value."""
         return bool(self.owners) or (self.carries and source.loop_around(self.frame) is not None)
 
     @property
     def is_constant(self) -> bool:
-        """Whether it is a plain variable that keeps its value over the iterations."""
+        """Whether this is a plain variable that keeps its value across iterations."""
         if self.owners:
             return False
         loop = source.loop_around(self.frame)
@@ -58,7 +58,7 @@ class Holder(NamedTuple):
 
     @property
     def carries(self) -> bool:
-        """Whether it still holds this tensor when the next iteration begins."""
+        """Whether this variable still holds the tensor when the next iteration begins."""
         frame, root = self.frame, self.root
         scoped = frame.f_code.co_flags & inspect.CO_NEWLOCALS
         if scoped and root not in frame.f_code.co_varnames:
@@ -130,7 +130,7 @@ def _each_place_once(carriers: Iterable[Holder]) -> list[Holder]:
 
 
 def _without_index(name: str) -> str:
-    """Return ``states`` for ``states[0]``: the advice is the same for all entries."""
+    """Return a name without its trailing indices: ``states`` for ``states[0]``."""
     return re.sub(r"(\[[^\[\]]*\])+$", "", name)
 
 
@@ -149,7 +149,7 @@ def _short(variable: Holder) -> str:
 
 
 def _internal(owner: Any) -> bool:
-    """Whether the object is internal to a library, so that a program does not name its parts."""
+    """Whether an object's type belongs to a library, so that no program names its attributes."""
     kind = type(owner)
     return not isinstance(
         owner, (type, torch.nn.Module, torch.Tensor, list, tuple, dict, set)

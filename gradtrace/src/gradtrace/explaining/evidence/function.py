@@ -19,7 +19,7 @@ from gradtrace.watching.record import BackwardCall, freed_by
 
 
 def node_that_raised(error: BaseException) -> Any:
-    """Return the node of the custom function whose backward raised; None if none of them did."""
+    """Return the node of the custom function whose backward raised; None if no function did."""
     node = None
     for frame, _ in walk_tb(error.__traceback__):
         if frame.f_code is _torch.APPLY_BACKWARD:
@@ -40,7 +40,7 @@ def outside_of_backward(frame: FrameType | None) -> FrameType | None:
 
 
 class FunctionEvidence(Evidence):
-    """Evidence about ``node``, a custom function's; ``ran_before`` is an earlier call of it."""
+    """Evidence about a custom function's ``node``, which the call ``ran_before`` ran earlier."""
 
     def __init__(self, node: Any, *arguments: Any):
         super().__init__(*arguments)

@@ -58,7 +58,7 @@ class ModifiedEvidence(Evidence):
 
     @cached_property
     def _candidates(self) -> list[tuple[Location, str]]:
-        """The lines that may have made a change that was not recorded, with the names.
+        """The lines that may have made an unrecorded in-place change, and the names they write to.
 
         These are the lines that write into the result of the operation that the error names. If
         there are none, all lines that write in place, except into a new tensor or a number.

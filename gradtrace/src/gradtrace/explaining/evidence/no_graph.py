@@ -42,7 +42,7 @@ class NoGraphEvidence(Evidence):
             self.began_at = source.only_line(self.frame, r".*\.requires_grad(_\(False\)| = False)")
 
     def _cut_of(self, output: torch.Tensor) -> Cut | None:
-        """Return the cut of this tensor, or else the last value of this iteration that was read."""
+        """Return the tensor's cut, or else the place where this iteration last read a value."""
         numbers = [call.number for call in self.timeline.calls if call is not self.call]
         is_recent = self.timeline.left_after == max(numbers, default=0)
         cut, left = self.timeline.cuts.get(output), self.timeline.left if is_recent else None
@@ -88,7 +88,7 @@ class NoGraphEvidence(Evidence):
 
     @property
     def in_a_checkpoint(self) -> bool:
-        """Whether a reentrant checkpoint cut the graph; if unrecorded, whether PyTorch warned."""
+        """Whether a reentrant checkpoint cut the graph, as the record or PyTorch's warning says."""
         if self.cut is not None:
             return self.cut.how == "checkpoint"
         return _torch.has_warned("None of the inputs have requires_grad=True")
@@ -153,7 +153,7 @@ class AskedEvidence(Evidence):
 
     @property
     def others_take_part(self) -> bool:
-        """Whether the gradient reaches some of the inputs that it was requested for."""
+        """Whether some, but not all, of the requested inputs receive a gradient."""
         return 0 < len(self.missing) < len(self.inputs)
 
     @property
@@ -162,7 +162,7 @@ class AskedEvidence(Evidence):
 
     @cached_property
     def unused(self) -> Holder | None:
-        """The last variable computed from a missing input that the outputs do not depend on."""
+        """The last variable that is computed from a missing input but not used for the outputs."""
         missing = {*roots_of(self.missing)}
         nodes = {_torch.grad_fn_of(v.value): v for v in self.variables if "." not in v.name}
         live, links = walk(nodes.keys() - {None} - set(walk(roots_of(self.outputs))[0]))

@@ -62,7 +62,7 @@ class Reuse(Evidence):
         raise NotImplementedError
 
     def _blocking(self) -> set[int]:
-        """Return the nodes because of which backward cannot run again."""
+        """Return the nodes that prevent another backward pass."""
         raise NotImplementedError
 
     @property
@@ -128,7 +128,7 @@ class Reuse(Evidence):
 
     @cached_property
     def crossing(self) -> list[int]:
-        """The older nodes that this iteration's nodes use directly, or else the freed entries.
+        """The older inputs of the nodes created after the freeing call, or else the freed entries.
 
         Mostly these are the entries. A state may have been computed from them in the same
         iteration, by an operation that the earlier loss did not need.
@@ -139,7 +139,7 @@ class Reuse(Evidence):
 
     @cached_property
     def passed_on(self) -> list[int]:
-        """The successors through which this loss reaches what the same call freed."""
+        """The nodes of :attr:`made_again` that depend on an entry which the freeing call freed."""
         freed = (i for i in self.entries if self.earlier[i] is self.freeing)
         later = leading_to(freed, self.users)
         return [i for i in self.made_again if i in self._above and i in later]
@@ -176,7 +176,7 @@ class Reuse(Evidence):
 
     @cached_property
     def used_again(self) -> bool:
-        """Whether the freed part was created once, but operations that use it several times.
+        """Whether the freed part was created once, but used by operations that ran several times.
 
         The chains of calls that led to these operations decide. If they are not known, it is
         whether the line that raised has called backward before, and nothing was made again since.
@@ -197,7 +197,7 @@ class Reuse(Evidence):
         creators = set() if creator is None else {code for code, _ in creator.path}
 
         def shared_calls(chain: Chain) -> tuple[Any, ...]:
-            """Return the calls up to the innermost function in which the node was created."""
+            """Return the innermost calls, up to the first function in the node's own chain."""
             ends = (n for n, (code, _) in enumerate(chain.path) if code in creators)
             return chain.path[: next(ends, len(chain.path)) + 1]
 
@@ -257,7 +257,7 @@ class Reuse(Evidence):
 
     @cached_property
     def every_entry_is_named(self) -> bool:
-        """Whether the carriers hold every old node that later ones were computed from."""
+        """Whether the carriers hold every old node from which later nodes were computed."""
         nodes = [_torch.grad_fn_of(variable.value) for variable in self.carriers]
         origins = {self._origin(node) for node in nodes if node is not None}
         inputs = {self.live[i] for i in self._inputs_of_carriers}
@@ -291,7 +291,7 @@ class Reuse(Evidence):
 
     @cached_property
     def stored(self) -> bool:
-        """Whether a container holds the freed part, which was made again, or also newer nodes.
+        """Whether a container holds the freed part and, if it was not made again, also newer nodes.
 
         If its newest entry is freed, too, the container is not older than this iteration.
         """
@@ -324,12 +324,12 @@ class Reuse(Evidence):
 
     @cached_property
     def trains(self) -> bool:
-        """Whether the new part reaches parameters of its own."""
+        """Whether a leaf is a direct input of any new node."""
         return any(self.nodes[j].leaf is not None for i in self.new for j in self.links[i])
 
     @cached_property
     def trained_there(self) -> list[torch.Tensor]:
-        """The trained parameters of the freed part; a cleared gradient was used by the program."""
+        """The trained parameters of the freed part, also those whose gradient has been cleared."""
         leaves = self._leaves(self._inputs)
         ids = {id(leaf) for leaf in self.training.trained(leaves)}
         return [
@@ -344,7 +344,7 @@ class Reuse(Evidence):
 
     @cached_property
     def trained_through_the_container(self) -> bool:
-        """Whether a parameter is reached only through entries of the container, new or old.
+        """Whether this loss reaches a trained parameter only through entries of the container.
 
         Such entries belong to the loss: log-probabilities, losses.
         """
@@ -384,13 +384,13 @@ class Reuse(Evidence):
 
     @cached_property
     def only_others_stepped(self) -> bool:
-        """Whether optimizers have stepped since, but none that trains the shared part."""
+        """Whether optimizers have stepped since the freeing call, but none of the shared part's."""
         owners = self._optimizers_of(self._inputs)
         return bool(self._stepped and owners) and not any(o in self._stepped for o in owners)
 
     @cached_property
     def its_own_stepped(self) -> bool:
-        """Whether all optimizers of the shared part have stepped since, but not all of the new."""
+        """Whether all optimizers of the shared part have stepped, but not all of the new part's."""
         owners = self._optimizers_of(self._inputs)
         stepped = bool(owners) and all(owner in self._stepped for owner in owners)
         return stepped and any(o not in self._stepped for o in self._optimizers_of(self.new))

@@ -95,7 +95,7 @@ def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
 def _strays(
     graph: PendingBackward, grown: list[torch.Tensor], stepped: set[int]
 ) -> Iterator[Diagnosis]:
-    """Yield a finding for each line that hid these parameters, or replaced others by them."""
+    """Yield a finding for each line that hid these parameters, or replaced other parameters."""
     variables = {id(variable.value): variable for variable in user_variables(sys._getframe(1))}
     began = min(graph.timeline.strays[id(leaf)].first_call for leaf in grown)
     steps = [step for step in graph.timeline.steps if step.last_call >= began]
@@ -120,7 +120,7 @@ def _strays(
 
 
 def _is_hidden(variable: Found, stepped: set[int]) -> bool:
-    """Whether a plain container of a module holds it, so that module.parameters() lacks it."""
+    """Whether a parameter is in a plain container of a module, so module.parameters() lacks it."""
     outermost = next((o for o in variable.owners if isinstance(o, torch.nn.Module)), None)
     for module, container in itertools.pairwise(variable.owners):
         if isinstance(module, torch.nn.Module) and isinstance(container, (list, tuple, dict)):
@@ -131,7 +131,7 @@ def _is_hidden(variable: Found, stepped: set[int]) -> bool:
 
 
 def _assigned_at(variable: Found, hidden: bool) -> Location | None:
-    """Return the line that assigned it, or its container, to an attribute of a module."""
+    """Return the line that assigned a parameter, or its container, to an attribute of a module."""
     for name in reversed(re.findall(r"\.([A-Za-z_]\w*)", variable.name)):
         for owner in reversed(variable.owners):
             if name not in dir(owner) or not belongs_to_user(type(owner)):

@@ -146,7 +146,7 @@ def _leaks(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Dia
 
 
 def note_optimizers(graph: PendingBackward) -> None:
-    """Record whose gradients are zero, and which optimizers' parameters are upstream of others'."""
+    """Record optimizers whose gradients are all zero, and pairs in which the first is upstream."""
     timeline, call = graph.timeline, graph.call
     if len(timeline.optimizers) < 2 or not call.whole:
         return

@@ -125,7 +125,7 @@ def clone_the_written(failure: Failure) -> Iterator[Candidate]:
 
 
 def clone_the_operand(failure: Failure) -> Iterator[Candidate]:
-    """Clone an operand of the operation that saves the old value."""
+    """Clone an operand of the operation that saves the tensor before its in-place change."""
     if failure.family == "freed":
         return
     carried = {name.rpartition(".")[2] for name in failure.carried}

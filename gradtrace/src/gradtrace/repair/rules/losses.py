@@ -63,7 +63,7 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
 
 
 def _separate(assign: ast.Assign) -> list[ast.Assign]:
-    """Return ``a, b = f(), g()`` as ``a = f()`` and ``b = g()``, where that is the same."""
+    """Return ``a, b = f(), g()`` as ``a = f()`` and ``b = g()``, where the two are equivalent."""
     pairs = pairs_of(assign)
     if len(pairs) == 1 or writes(assign) & reads(assign.value):
         return [assign]
@@ -77,7 +77,7 @@ def _code(source: Source, statement: ast.stmt) -> str:
 
 
 def begin_sum_again(failure: Failure) -> Iterator[Candidate]:
-    """Insert ``loss = 0`` before the statements that add to the loss of the last pass."""
+    """Insert ``loss = 0`` before the statements that add to a loss after its backward call."""
     for statement in failure.running:
         source = statement.source
         earlier = source.before(statement.node)
@@ -201,7 +201,7 @@ def order_steps(failure: Failure) -> Iterator[Candidate]:
 
 
 def _optimizers_of_losses(source: Source, actions: list[_Action]) -> list[tuple[_Action, str]]:
-    """Return the backward calls with the optimizers that they are meant for, if these differ."""
+    """Return each backward call with the optimizer that its loss is meant for, if these differ."""
     optimizers = frozenset(action.receiver for action in actions if action.kind == "step")
     descriptions = {name: f"{name} {_parameters(source, name)}" for name in sorted(optimizers)}
     events = []

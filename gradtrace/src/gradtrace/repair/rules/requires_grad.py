@@ -28,7 +28,7 @@ def unfreeze(failure: Failure) -> Iterator[Candidate]:
 
 
 def ask_for_trained_parameters(failure: Failure) -> Iterator[Candidate]:
-    """Replace ``net.parameters()`` by those with ``requires_grad``."""
+    """Replace ``net.parameters()`` by the parameters that require a gradient."""
     if failure.cause != "input_off":
         return
     for source in failure.sources:
@@ -46,7 +46,7 @@ def ask_for_trained_parameters(failure: Failure) -> Iterator[Candidate]:
 
 
 def _is_passed_on(source: Source, call: ast.Call) -> bool:
-    """Whether it is an argument of a call that does not create an optimizer."""
+    """Whether a call is part of another call's arguments, but not of an optimizer's."""
     outer = [parent for parent in source.parents(call) if isinstance(parent, ast.Call)]
     return bool(outer) and not any(method_called(parent) in _OPTIMIZERS for parent in outer)
 

@@ -53,7 +53,7 @@ def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
 def _in_each_iteration(
     statement: Statement, lines: list[str], kind: Repair = DETACH_STATE, loop: Loop | None = None
 ) -> Iterator[Candidate]:
-    """Insert lines after the statement, or where an iteration begins, before other assignments."""
+    """Insert lines after the statement or, as a second candidate, at the beginning of its loop."""
     source, title = statement.source, "; ".join(lines)
     loop = loop or next(source.loops_around(statement.node), None)
     member = statement.node if loop is None else source.member_of(loop.body, statement.node)
@@ -189,7 +189,7 @@ def _detached(source: Source, *values: ast.expr) -> list[Edit]:
 
 
 def _parallel_lists(failure: Failure, statement: Statement, name: str) -> list[str]:
-    """Return the other lists of the same owner that the function which reads this one reads.
+    """Return the other lists of the same owner that the function reading this list also reads.
 
     If only one of them were cleared, its new entries would be paired with old entries of another.
     """
@@ -242,7 +242,7 @@ def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
 
 
 def _operands(failure: Failure, cached: Statement) -> list[ast.stmt]:
-    """Return the earlier statements that computed the tensors with a graph that it reads."""
+    """Return the earlier statements that compute inputs with a graph for the cached statement."""
     variables = {variable.name for variable in failure.run.graph_variables}
     earlier = cached.source.before(cached.node)
     computing = [*statements_computing(earlier, reads(cached.node))]

@@ -1,4 +1,4 @@
-"""Repairs by one word: an option of a call, or a cut of the graph that should not be there."""
+"""Repairs that set an option of a call, or remove an operation that cuts the graph."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def options(failure: Failure) -> Iterator[Candidate]:
 
 
 def flags(failure: Failure) -> Iterator[Candidate]:
-    """Switch the program's own options for checkpoints and caches off."""
+    """Turn off the program's own options for checkpoints and caches."""
     for source in failure.sources:
         settings: list[tuple[str, ast.expr]] = []
         settings += [(str(argument.arg), argument.value) for argument in source.all(ast.keyword)]
@@ -114,7 +114,7 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
 
 
 def _question(failure: Failure) -> str | None:
-    """Ask whether parameters that an optimizer has, and that are cut off, are to be trained."""
+    """Ask whether an optimizer's parameters that the graph does not reach are to be trained."""
     is_cut_off = failure.cause == "never_trained"
     return f"is {' and '.join(failure.carried)} to be trained?" if is_cut_off else None
 
@@ -148,7 +148,7 @@ def _stacked(source: Source, node: ast.stmt) -> Iterator[Candidate]:
 
 
 def open_regions(failure: Failure) -> Iterator[Candidate]:
-    """Remove the ``torch.no_grad()`` around the statement, or put it around less."""
+    """Remove ``torch.no_grad()`` around a statement, or limit ``set_grad_enabled`` to a block."""
     if failure.family != "no_graph" and failure.cause != "never_trained":
         return
     question = _question(failure)

@@ -49,7 +49,7 @@ class Sample(NamedTuple):
         return self if other is None else self.minus(Sample(tuple(-x for x in other.values)))
 
     def distance(self, other: Sample) -> float:
-        """Return the distance as a share of the larger sample: 0 for equal ones, at most 2."""
+        """Return the distance relative to the larger norm: 0 for equal samples, at most 2."""
         if len(self.values) != len(other.values):
             return 2.0
         if not (self.is_finite and other.is_finite):
@@ -58,7 +58,7 @@ class Sample(NamedTuple):
         return self.minus(other).norm / size if size else 0.0
 
     def opposes(self, other: Sample) -> bool:
-        """Whether the two point in opposite directions, as the gradients of adversaries do."""
+        """Whether the samples point in opposite directions, as the gradients of adversaries do."""
         product = sum(a * b for a, b in zip(self.values, other.values, strict=True))
         return product < -0.5 * self.norm * other.norm
 
@@ -129,7 +129,7 @@ class GradientsCleared:
 
 @dataclass
 class StepTaken:
-    """A step: the gradients that it used, and the calls from which each gradient accumulated."""
+    """A step: the gradients that it used, and the backward calls that accumulated each of them."""
 
     optimizer: int
     gradients: Gradients
@@ -208,14 +208,14 @@ class ProgramRun:
 
     @property
     def failing_call(self) -> int:
-        """The number of the backward call that raised, or of the next one after another error."""
+        """The number of the backward call that raised; if none did, the number of the next call."""
         if self.status != "raised":
             return len(self.calls) + 1
         return len(self.calls) + (0 if self.calls and self.calls[-1].failed else 1)
 
     @property
     def short_error(self) -> str:
-        """A short description of the error, for one that the program did not raise before."""
+        """A short description of an error that the original program did not raise."""
         return _SHORT_ERRORS.get(family_of(self.error or "")[0] or "", f"raises {self.error_line}")
 
     @property
@@ -288,7 +288,7 @@ def trains_alike(first: ProgramRun, second: ProgramRun, trained: set[str] | None
 
 
 def _different_steps(first: ProgramRun, second: ProgramRun) -> Iterator[int]:
-    """Yield how many backward calls precede each step of ``second`` whose gradients differ.
+    """Yield the number of backward calls before each step of ``second`` whose gradients differ.
 
     Each optimizer's steps are compared by themselves: their order makes no difference.
     """
@@ -313,7 +313,7 @@ def equal_losses(first: ObservedCall, second: ObservedCall) -> bool:
 
 
 def is_repeated(first: ProgramRun, second: ProgramRun) -> bool:
-    """Whether two runs of the same program did the same."""
+    """Whether two runs of the same program end alike, with equal losses and gradients."""
     ends = [
         # The addresses of objects, which errors show, differ from run to run.
         (run.status, re.sub(r"0x[0-9a-f]+", "0x", run.error or ""), len(run.calls))

@@ -265,7 +265,7 @@ class Recorder(Listener):
     def _find_names(
         self, leaves: Sequence[torch.Tensor], frames: Sequence[FrameType]
     ) -> dict[int, str]:
-        """Return the variables that reach the leaves, by identity; outer frames first."""
+        """Return the names of variables that reach the leaves, by identity; outer frames first."""
         identities = set(map(id, leaves))
         names: dict[int, str] = {}
         for space in _namespaces(frames) if leaves else ():
@@ -357,7 +357,7 @@ class Recorder(Listener):
 
 
 def _call_after(kind: type, name: str, note: Callable[[Any], None]) -> None:
-    """Call ``note`` with the object after each call of a method."""
+    """Wrap a method so that ``note`` is called with the object after each call of the method."""
     method = getattr(kind, name)
 
     @functools.wraps(method)
