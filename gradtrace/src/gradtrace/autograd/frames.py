@@ -79,7 +79,7 @@ class Location(NamedTuple):
         return cls(frame.f_code.co_filename, frame.f_lineno)
 
     def __str__(self) -> str:
-        """Render it as ``file:line``, relative to the working directory if it lies below."""
+        """Return ``file:line``, with a relative path if the file is below the working directory."""
         name = self.name
         with contextlib.suppress(
             OSError, ValueError
@@ -166,7 +166,7 @@ def raised_by_the_program(error: BaseException) -> bool:
 
 
 def code_of(function: Any) -> CodeType | None:
-    """Return the code object that runs when something is called; None if that is not Python's."""
+    """Return the code object that a call of ``function`` runs; None if it is not Python code."""
     while isinstance(function, functools.partial):
         function = function.func
     function = inspect.unwrap(function)

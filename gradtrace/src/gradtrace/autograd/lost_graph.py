@@ -64,7 +64,7 @@ def _root(call: ast.Call) -> ast.expr | None:
 
 
 class _Reader:
-    """Reads one scope of a file.
+    """Finds where the values in one scope of a file lost their graphs.
 
     ``variables`` are the values of names, ``arguments`` those of the call: for each parameter the
     reader and the expression of the caller.
@@ -135,7 +135,7 @@ class _Reader:
         return detachments
 
     def _of_variable(self, name: ast.Name) -> list[Detachment] | None:
-        """Follow a variable to its last assignment before the line that reads it."""
+        """Return where a variable's last assigned value lost its graph; None if it may have one."""
         assignments = [
             node
             for node in self._nodes
@@ -155,7 +155,7 @@ class _Reader:
         return self._of_result(value)
 
     def _of_result(self, value: ast.expr) -> list[Detachment] | None:
-        """Follow a value that a statement of this scope assigns or returns."""
+        """Return where a value of this scope lost its graph; None if it may have a graph."""
         region = source.region_in(self._scope, value.lineno, source.GRADIENTS_DISABLED)
         return self.detachments(value) if region is None else self._lost("region", region)
 
@@ -182,7 +182,7 @@ class _Reader:
         return self._of_function(name, call)
 
     def _of_function(self, name: str, call: ast.Call) -> list[Detachment] | None:
-        """Follow a call of one of the program's functions to the value that it returns."""
+        """Return where a function's return value lost its graph; None if it may have one."""
         function = source.function_named(self._file, name)
         if function is None or self._depth == _MAX_CALLS:
             return None

@@ -42,7 +42,7 @@ class SavedTensor(NamedTuple):
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of its elements; fewer than ``storage_nbytes`` for a view of something larger."""
+        """Bytes of the tensor's elements; fewer than ``storage_nbytes`` for a partial view."""
         if self.shape is None or self.dtype is None:
             return None
         return self.shape.numel() * self.dtype.itemsize

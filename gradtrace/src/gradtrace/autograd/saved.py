@@ -264,7 +264,7 @@ def _slot_of(name: str, state: str, tensor: torch.Tensor, roles: _Roles) -> Save
 
 
 def _checked_state(node: LiveNode, handle: Any, checked: _Getter) -> str:
-    """Return whether PyTorch would unpack this saved tensor, as the state alive or modified."""
+    """Return the state alive if PyTorch can unpack this saved tensor, else the state modified."""
     try:
         checked(node)
         return ALIVE

@@ -46,7 +46,7 @@ def receiver_of(place: Location, method: str) -> str | None:
 
 
 def is_conditional(place: Location) -> bool:
-    """Whether a condition decides if this line, or the mode that it sets, takes effect."""
+    """Whether this line runs only under a condition, or sets a mode that depends on a condition."""
     for node in _nodes(place.file, ast.If, ast.IfExp, ast.Call):
         if not covers(node, place.line):
             continue
@@ -61,7 +61,7 @@ def is_conditional(place: Location) -> bool:
 
 
 def region_around(frame: FrameType | None, pattern: str) -> Location | None:
-    """Return the innermost ``with`` or decorator around the running line that matches."""
+    """Return the line of the innermost matching ``with`` or decorator around the running line."""
     for user_code in user_frames(frame):
         scope = scope_of(user_code)
         region = None if scope is None else region_in(scope, user_code.f_lineno, pattern)
@@ -71,7 +71,7 @@ def region_around(frame: FrameType | None, pattern: str) -> Location | None:
 
 
 def region_in(scope: Scope, line: int, pattern: str) -> ast.expr | None:
-    """Return the expression of the innermost ``with`` around a line, or decorator, that matches."""
+    """Return the expression of the innermost matching ``with`` or decorator around a line."""
     regions = [*getattr(scope, "decorator_list", ())]
     for node in own_nodes(scope):
         if isinstance(node, ast.With | ast.AsyncWith) and covers(node, line):
@@ -80,7 +80,7 @@ def region_in(scope: Scope, line: int, pattern: str) -> ast.expr | None:
 
 
 def only_line(frame: FrameType | None, pattern: str) -> Location | None:
-    """Return the only line of this frame's file with a call or assignment like the pattern."""
+    """Return the only line of this frame's file with code that matches the pattern, or None."""
     file = "" if frame is None else frame.f_code.co_filename
     nodes = _nodes(file, ast.Call, ast.Assign, ast.Attribute)
     lines = {node.lineno for node in nodes if re.fullmatch(pattern, ast.unparse(node))}
@@ -144,7 +144,7 @@ def attributes_changed(code: CodeType) -> dict[str, int]:
 
 
 def assigns_name(loop: Loop, name: str) -> bool:
-    """Whether the loop assigns this variable itself."""
+    """Whether the loop assigns this variable outside the functions that are defined in it."""
     return bool(_lines_that_assign(loop, name))
 
 
@@ -214,7 +214,7 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 def _nodes(file: str, *kinds: type[ast.AST]) -> Iterator[Any]:
-    """Yield the nodes of these kinds, or all nodes, of a file's tree; none if it has no tree."""
+    """Yield a file's syntax nodes, only those of ``kinds`` if given; none if parsing fails."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, SystemError):  # magics in a cell; Python 3.11 parses in one thread only

@@ -20,7 +20,7 @@ def reads_first(loop: Loop, name: str) -> bool:
 
 
 def _first_access(nodes: Iterable[ast.AST], name: str) -> type[ast.expr_context] | None:
-    """Return whether nodes, in the order in which they run, load the variable first or store it."""
+    """Return whether the first access to a variable, in execution order, is a load or a store."""
     for node in nodes:
         if isinstance(node, ast.Name):
             if node.id == name:
@@ -134,7 +134,7 @@ def additions(root: ast.AST) -> Iterator[tuple[str, ast.Call]]:
 
 
 def pairs_of(assign: ast.Assign) -> list[tuple[str, ast.expr]]:
-    """Return the targets and values of an assignment: those of a tuple one by one."""
+    """Return the (target, value) pairs of an assignment; a tuple is split into its elements."""
     target, value = assign.targets[0], assign.value
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         return [(ast.unparse(t), v) for t, v in zip(target.elts, value.elts, strict=False)]

@@ -16,7 +16,7 @@ def has_graph(tensor: torch.Tensor) -> bool:
 
 
 def is_cut_off(tensor: torch.Tensor) -> bool:
-    """Whether PyTorch raises an error for every question about the tensor's history.
+    """Whether reading the tensor's ``is_leaf`` or ``grad_fn`` raises an error.
 
     This happens to views that must not be modified in place (those of ``split`` and ``unbind``)
     once their base or one of them was.

@@ -38,7 +38,7 @@ def root_node(tensor: torch.Tensor) -> LiveNode:
 
 
 def roots_of(outputs: torch.Tensor | Iterable[torch.Tensor | GradientEdge]) -> list[LiveNode]:
-    """Return the nodes at which backward from ``outputs`` starts, as far as PyTorch shows them."""
+    """Return the start nodes of backward from ``outputs``, except those that PyTorch hides."""
     outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
     return [
         root_node(output) if isinstance(output, torch.Tensor) else output.node
@@ -90,7 +90,7 @@ def leading_to(targets: Iterable[int], users: Sequence[Sequence[int]]) -> set[in
 def reachable(
     links: Sequence[Sequence[int]], starts: Iterable[int], blocked: Collection[int] = ()
 ) -> set[int]:
-    """Return the indices of these nodes and those that they reach, not beyond the blocked ones."""
+    """Return ``starts`` and all indices reachable from them without passing a blocked node."""
     visited = {*starts}
     pending = list(visited)
     for i in pending:  # grows while it is read

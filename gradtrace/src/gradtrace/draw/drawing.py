@@ -1,4 +1,4 @@
-"""A finished view with the place of everything in it, and all measures of text and gaps."""
+"""A view after layout, with all coordinates, and the sizes of text and gaps."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Edge:
 
 @dataclass
 class Drawing:
-    """A view with the place of everything in it; ``parent`` is the index of the enclosing view."""
+    """A view with all coordinates; ``parent`` is the index of the enclosing view."""
 
     title: str
     parent: int | None

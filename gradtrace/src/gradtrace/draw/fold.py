@@ -1,4 +1,4 @@
-"""Fold a graph of any size into a tree of groups, of which a view shows few at once.
+"""Fold a graph of any size into a tree of groups, so that each view shows only a few boxes.
 
 All operations are put into one sequence, each after its inputs, in the order in which they ran. A
 group is an interval of this sequence; so however groups are drawn, no edge leads from an earlier
@@ -61,7 +61,7 @@ def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> I
 
 
 def _fit(view: View, excess: Callable[[View], float]) -> None:
-    """Show a view node by node, or with as many groups open as its panel has room for."""
+    """Choose a view's boxes: all nodes if its panel has room, else as many open groups as fit."""
     ways: list[tuple[float, list[int | Group], tuple[str, ...]]] = []
     for limit in SHOWN if view.group.size > WHOLE else (WHOLE, *SHOWN):
         _choose_boxes(view, limit)

@@ -54,7 +54,7 @@ Members = list[int | Group]  # of a group: nodes and groups
 
 @dataclass
 class View:
-    """What is shown at once: boxes for nodes and groups.
+    """The boxes of one panel: single nodes and closed groups.
 
     ``group`` is the open group, ``parent`` the index of the enclosing view. ``path`` (the module)
     and ``of`` (" of model", the owner of time steps) are left out of the titles. ``opens`` holds,

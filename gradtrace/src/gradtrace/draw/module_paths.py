@@ -40,7 +40,7 @@ def infer_module_paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, .
     direct = parameter_modules(scene, order)
 
     def nearest(row: Sequence[int]) -> dict[int, tuple[str, ...]]:
-        """Return, for each operation of the row, the latest module so far on the same line."""
+        """Map each operation to its module, or else to the last module before it on its line."""
         nearest_paths: dict[int, tuple[str, ...]] = {}
         path: tuple[str, ...] = ()
         line: int | None = None
@@ -75,7 +75,7 @@ def _align_tails(
     own: dict[int, tuple[str, ...]],
     paths: dict[int, tuple[str, ...]],
 ) -> None:
-    """Give the operations after the last of similar layers the module that other layers suggest."""
+    """Extend the paths of the operations after a stack's last layer as after its other layers."""
     tails: list[tuple[int, list[int]]] = []
     for i in order:
         if i in own:

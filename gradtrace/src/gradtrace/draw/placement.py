@@ -253,13 +253,13 @@ def _width_with_label(box: Box) -> float:
 
 
 def _label_end(box: Box) -> float:
-    """Return where the text below a box ends, from the box's left edge."""
+    """Return the distance from a box's left edge to the end of the text below the box."""
     text = label_below(box)
     return box.width / 2 + BESIDE + SMALL * len(text) if text else 0.0
 
 
 def _stack_height(tensors: list[TensorBox]) -> float:
-    """Return the height of some tensors below one another."""
+    """Return the height of a vertical stack of tensors."""
     return sum(tensor_box.height for tensor_box in tensors) + BETWEEN_TENSORS * max(
         0, len(tensors) - 1
     )
@@ -374,12 +374,12 @@ def _alignment_neighbours(box: int, neighbours: set[int], units: list[_Unit]) ->
 
 
 def _mean_middle(units: list[_Unit]) -> float:
-    """Return the mean of the places where edges meet these units."""
+    """Return the mean x at which edges meet these units; 0 if there are no units."""
     return sum([unit.x + unit.middle for unit in units]) / len(units) if units else 0.0
 
 
 def _spread(row: list[_Unit], targets: list[float]) -> None:
-    """Put the middles of a row as near to ``targets`` as order and gaps allow; dummies make way."""
+    """Set the x of a row's units so that its boxes, or else its dummies, are near ``targets``."""
     edge = float("-inf")
     boxes: list[float] = []  # how far each is from where it should be
     bends: list[float] = []
@@ -403,7 +403,7 @@ def _row_width(row: list[int], units: list[_Unit]) -> float:
 
 
 def _upper(row: list[int], units: list[_Unit]) -> float:
-    """Return how far a row reaches above the middles of its boxes."""
+    """Return the height of the part of a row above the centres of its boxes."""
     return max(units[i].height for i in row) / 2
 
 

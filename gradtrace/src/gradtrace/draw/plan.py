@@ -30,7 +30,7 @@ _FOLDED_TEXT = len("99.9 kB, 512 B shared")
 
 @dataclass
 class Plan:
-    """A view before its boxes have places.
+    """A view before its boxes have coordinates.
 
     ``box_of`` maps nodes to boxes, including the nodes outside that a stub stands for;
     ``outer_boxes`` maps these to their boxes in the enclosing view. ``links`` are pairs of boxes in

@@ -36,7 +36,7 @@ class Similarity:
         self._numbers: dict[object, int] = {}
 
     def divided(self, parts: Members, first: bool) -> tuple[Members, Members]:
-        """Separate the parts of a repetition from the leaves among them that other repetitions use.
+        """Split a repetition into its own members and the leaves that are also used outside it.
 
         In the ``first`` repetition, leaves of no module count as shared, too.
         """
@@ -69,7 +69,7 @@ class Similarity:
         return None if node.leaf else self._intern(node.name)
 
     def _parameters(self, group: Group) -> frozenset[tuple[str, str]]:
-        """Return the names of its parameters within the module, each with an operation on it."""
+        """Return pairs of a parameter's name within the module and an operation that uses it."""
         nodes, prefix = self.scene.nodes, ".".join(group.path)
         return frozenset(
             (nodes[j].label.removeprefix(prefix), nodes[i].name)
@@ -143,7 +143,7 @@ def group_repetitions(group: Group, alike: Similarity) -> None:
 
 
 def _units(group: Group, alike: Similarity) -> tuple[list[Members], list[int], Members]:
-    """Return the members that have a number, each after its leaves; their numbers; other leaves."""
+    """Return each numbered member with the leaves before it, the numbers, and the last leaves."""
     units: list[Members] = []
     numbers: list[int] = []
     leaves: Members = []
@@ -160,7 +160,7 @@ def _units(group: Group, alike: Similarity) -> tuple[list[Members], list[int], M
 def _rounds(
     group: Group, alike: Similarity, units: list[Members], period: int
 ) -> tuple[Members, Members]:
-    """Return one member for each repetition, and the leaves that other repetitions use, too."""
+    """Return one member for each repetition, and the leaves that several repetitions share."""
     shared: Members = []
     rounds: Members = []
     for begin in range(0, len(units), period):
@@ -278,7 +278,7 @@ def _between_groups(group: Group, alike: Similarity) -> None:
 
 
 def _into_ranges(group: Group, begin: int, alike: Similarity) -> None:
-    """Put members into ranges that end at multiples of their size; numbers start at ``begin``."""
+    """Divide members, counted from ``begin``, into ranges that end at multiples of their size."""
     while (count := len(group.members)) > MOST:
         size = next((size for size in _SIZES if size * size >= count), _SIZES[-1])
         ranges: Members = []

@@ -91,7 +91,7 @@ class Scene:
 
     @cached_property
     def users(self) -> list[list[int]]:
-        """For each node the nodes that use it."""
+        """For each node, the indices of the nodes that have it as an input."""
         users: list[list[int]] = [[] for _ in self.nodes]
         for i, node in enumerate(self.nodes):
             for j in node.next:

@@ -29,7 +29,7 @@ _BASELINE = 20.0  # of the title, below the top of its box
 
 
 class Face(NamedTuple):
-    """What a box shows: its rows of text, the tensors that they refer to, and its style.
+    """The content of a box: its rows of text, the tensors that they refer to, and its style.
 
     ``holds`` has, for each row, the index of the tensor that a line leads to, or None.  ``share``
     is the fraction of all bytes that a folded box keeps alive.
@@ -59,7 +59,7 @@ _UNITS = ("B", "kB", "MB", "GB")
 
 @dataclass
 class Picture:
-    """A drawing with what it shows: the face of each box, and the text of each tensor by its index.
+    """A drawing with its content: the face of each box, and the text of each tensor by its index.
 
     ``homes`` has the box of each tensor that is not drawn itself.
     """

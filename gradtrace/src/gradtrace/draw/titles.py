@@ -1,4 +1,4 @@
-"""The titles of groups: after their module, their line, or their members."""
+"""Derive the titles of groups from their modules, lines or members."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _title_of(scene: Scene, group: Group, used: set[int]) -> str:
 
 
 def _name_after_members(scene: Scene, group: Group) -> str:
-    """Return the title of a group that is neither a module nor a line, after its members."""
+    """Derive the title of a group that is neither a module nor a line from its members."""
     titles = [m.title for m in group.members if isinstance(m, Group) and m.kind == "module"]
 
     def made(node: int) -> bool:
@@ -181,7 +181,7 @@ def _iteration_of(scene: Scene, item: int | Group, line: int | None) -> int | st
 
 
 def _span(first: str, last: str) -> str:
-    """Return the title of a range from one title to another.
+    """Return the title of a range, given the titles of its first and last items.
 
     >>> _span("model.layers.0", "model.layers.11")
     'model.layers.0 to 11'

@@ -151,7 +151,7 @@ def _add_leaves(scene: Scene, order: list[int], enclosing: dict[int, tuple[Group
 
 
 def _by_module(scene: Scene, leaves: list[int | Group], depth: int) -> list[int | Group]:
-    """Put several leaves of one module into a group of their own."""
+    """Group the leaves of each module that has more than two of these leaves."""
     modules: dict[tuple[str, ...], list[int | Group]] = defaultdict(list)
     for leaf in leaves:
         assert isinstance(leaf, int)

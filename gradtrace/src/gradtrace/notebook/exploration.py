@@ -134,7 +134,7 @@ class Exploration:
         return self._traces[key]
 
     def _program(self, values: dict[str, Any]) -> Callable[..., Any]:
-        """Return the function of a setting, without the edits among its values."""
+        """Remove the edits from ``values``, and return the function with these edits."""
         if self._edits is None:
             return self._function
         edits = values.pop(_EDITS)
@@ -143,7 +143,7 @@ class Exploration:
         return self._edits.function(edits)
 
     def _run_source(self, source: str) -> None:
-        """Play a program that the reader wrote in place of this one."""
+        """Replace the program by one that the reader wrote, and play it."""
         assert self._edits is not None
         compiled(self._edits.original, source)  # raises before anything has changed
         self._own_source = source
@@ -162,7 +162,7 @@ class Exploration:
         return "\n".join(lines)
 
     def _indices(self) -> list[int | None]:
-        """Return the index of each control's choice; None for a value that is not among them."""
+        """Return the index of each control's value in its choices; None if it is not among them."""
         return [control.choice for control in self.controls.values()]
 
     def _changed(self, _: Any) -> None:

@@ -66,7 +66,7 @@ class _Extension(Magics):
             print(none if diagnosis is None else diagnosis.text())
 
     def fix(self) -> None:
-        """Print the repair of the last error, or why there is none."""
+        """Print a fix for the last error, or the reason why there is none."""
         error = getattr(sys, "last_value", None)
         if error is None:
             print("There is no error to repair. Run %explain --fix after an error was raised.")

@@ -257,7 +257,7 @@ def _collect(function: FunctionType, statements: dict[str, None], names: set[str
 
 
 def _class_source(name: str, method: CodeType) -> str:
-    """Return the text of the class, found by one of its methods: a cell's class has no file."""
+    """Return a class's source, located through a method because a notebook cell has no file."""
     lines = linecache.getlines(method.co_filename)
     classes = (
         node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.ClassDef)

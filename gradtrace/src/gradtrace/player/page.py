@@ -150,7 +150,7 @@ def static_html(
 
 
 def framed(page: str) -> str:
-    """Return a page within a page, for hosts such as marimo that run no scripts of their own.
+    """Return the page in an ``<iframe>``, for hosts such as marimo that would not run its scripts.
 
     >>> framed("<p>It's</p>").partition("srcdoc=")[2]
     '"&lt;p&gt;It&#x27;s&lt;/p&gt;"></iframe>'
@@ -234,7 +234,7 @@ def _height(played: Sequence[dict[str, Any]], data: dict[str, Any]) -> int:
 
 
 def _script_of(carrier: str) -> str:
-    """Say where the script of a player without one is."""
+    """Return a hint that names the player with the script; empty if there is no ``carrier``."""
     if not carrier:
         return ""
     return (

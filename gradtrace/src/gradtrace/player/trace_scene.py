@@ -67,7 +67,7 @@ def scene_of(trace: TraceData) -> Scene:
 
 
 def _leaf_rows(trace: TraceData) -> dict[int, list[str]]:
-    """Return the longest texts of each leaf's rows: bytes and value, and the gradient, if any."""
+    """Map each leaf to the longest text of each row: bytes and value, and the gradient, if any."""
     values: dict[int, str] = {}
     gradients: dict[int, str] = {}
     for step in (inner for line in trace.steps for inner in (*line.inside, line)):
@@ -108,7 +108,7 @@ def _calls(trace: TraceData) -> list[tuple[Scope, ...]]:
 
 
 def _loops(trace: TraceData) -> list[tuple[Scope, ...]]:
-    """Return, for each step, the loops around the line before it, outermost first, with iterations.
+    """Return, for each step, the loops and iterations around the line that ran, outermost first.
 
     An iteration begins with the loop's head, or with its first line where Python skips the head, as
     in ``while True``.

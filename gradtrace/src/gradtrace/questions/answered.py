@@ -29,7 +29,7 @@ NONE_OF_THEM = "none of them"
 
 @dataclass(frozen=True, kw_only=True)
 class _AskedForLine(Asked):
-    """The base of questions whose answer is a line.  ``believes`` has their numbers or texts."""
+    """The base of questions whose answer is a line.  ``believes`` names lines by number or text."""
 
     kind: ClassVar[str] = "line"
 
@@ -42,7 +42,7 @@ class _AskedForLine(Asked):
 
 @dataclass(frozen=True, kw_only=True)
 class _AskedForSeveral(Asked):
-    """The base of questions that are answered by all right choices, or by "none of them"."""
+    """The base of questions that may have several right choices, or only "none of them"."""
 
     kind: ClassVar[str] = "choices"
 
@@ -430,7 +430,7 @@ class WhichSettings(_AskedForSeveral):
         return self._several(f"With which {self.control} does it raise?", facts, matching, summary)
 
     def _fact(self, label: str, trace: TraceData) -> str:
-        """Describe how the trace ended; if without an error, whether the condition holds."""
+        """Describe how the trace ended, or, if no error ended it, whether the condition holds."""
         if self.that is raises or raises(trace):
             return ending(trace)
         return f"That is {'true' if self.that(trace) else 'not true'} with `{label}`."

@@ -34,7 +34,7 @@ class _AskedInside(Asked):
         return [step.run for step in node_steps if step.run is not None]
 
     def _place_of(self, node: str, trace: TraceData) -> int:
-        """Return the place of a node among those that ran, from 0."""
+        """Return the position of a node in the order in which the nodes ran, from 0."""
         runs = [run.node for run in self._runs(trace)]
         labels = ["" if number is None else trace.nodes[number].label for number in runs]
         if node not in labels:
@@ -46,7 +46,7 @@ class _AskedInside(Asked):
 
 @dataclass(frozen=True, kw_only=True)
 class _AskedForNode(_AskedInside):
-    """The base of questions whose answer is a node of the pass.  ``believes`` has their names."""
+    """The base of questions whose answer is a node.  ``believes`` has names of nodes as keys."""
 
     kind: ClassVar[str] = "node"
 
@@ -60,7 +60,7 @@ class _AskedForNode(_AskedInside):
         return {state.node: trace.nodes[state.node].label for state in states}
 
     def _places(self, trace: TraceData) -> dict[int, str]:
-        """Return the place in words of each node that runs: "first", "second"."""
+        """Map each node that runs to its position in words: "first", "second"."""
         runs = enumerate(self._runs(trace))
         return {run.node: _ordinal(index) for index, run in runs if run.node is not None}
 
@@ -74,7 +74,7 @@ def _ordinal(index: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WhichNodeRunsNext(_AskedForNode):
-    """Ask which node a line's backward pass runs after another one.
+    """Ask which node runs after a given node in a line's backward pass.
 
     Args:
         node: the name of the node that has just run.

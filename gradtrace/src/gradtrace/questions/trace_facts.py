@@ -101,7 +101,7 @@ def _written(trace: TraceData, visits: Iterable[int]) -> tuple[list[str], list[s
 
 
 def few_or_count(names: Sequence[str], what: str) -> str:
-    """Join one or two names; count more."""
+    """Join at most two names by "and"; if there are more, return their number and ``what``."""
     return " and ".join(names) if len(names) <= 2 else f"{len(names)} {what}"
 
 

@@ -28,7 +28,7 @@ from gradtrace.snapshots.boxes import (
 
 @dataclass
 class _Picture(Picture):
-    """A picture with, for each box, the boxes for which what they share counts."""
+    """A picture that also lists, for each box, the boxes for which its shared bytes are counted."""
 
     shared_with: list[list[int]]
 
@@ -189,7 +189,7 @@ def _in_words(picture: _Picture) -> str:
 
 
 class _Held(NamedTuple):
-    """The bytes of activations that a box keeps alive: its own, and those that count for others."""
+    """The activation bytes that a box keeps alive, counted for this box or for other boxes."""
 
     owned: int
     shared: int

@@ -68,7 +68,7 @@ class _Call:
 
 @dataclass
 class _Run:
-    """One node, from its beginning until the state that it leaves has been read."""
+    """The run of one node, from its start until the graph's state after it has been read."""
 
     key: int
     name: str
@@ -145,7 +145,7 @@ class BackwardRecorder:
 
     @contextmanager
     def _unfailing(self) -> Iterator[None]:
-        """Store an error of gradtrace's own, which the tracer reports at the end.
+        """Catch and store an error of gradtrace itself, which the tracer reports at the end.
 
         Python's tracing is off meanwhile, because it would call the tracer for each of our calls.
         """
@@ -284,7 +284,7 @@ class BackwardRecorder:
                     running.run = replace(running.run, passed=tuple(map(gradient_text, expected)))
 
     def _flush(self) -> None:
-        """Record the nodes that are done, since the engine has freed their saved tensors by now."""
+        """Record the nodes that finished, whose saved tensors the engine has freed by now."""
         for running in [run for run in self._running if run.finished]:
             self._running.remove(running)
             self._live.ran(running.run.node)
@@ -330,14 +330,14 @@ _States = Mapping[int, NodeState]
 
 
 def _difference(before: _States, now: _States) -> tuple[tuple[NodeState, ...], tuple[int, ...]]:
-    """Return the states that are new or different, and the nodes that died, in their order."""
+    """Return the new and changed states, and the nodes that died, both sorted by index."""
     new = [index for index, state in now.items() if before.get(index) is not state]
     changed = tuple(now[index] for index in sorted(new) if before.get(index) != now[index])
     return changed, tuple(sorted(before.keys() - now.keys()))
 
 
 class _RecordedOperations(TorchFunctionMode):
-    """Names the operations that a checkpoint recomputes, for the node that is running."""
+    """Records the names of the operations that a checkpoint recomputes while a node runs."""
 
     def __init__(self, running: list[_Run]):
         super().__init__()
@@ -370,7 +370,7 @@ def _gradient_of(leaf: TensorWeakRef) -> str | None:
 def _released(
     live: LiveGraph, state_before: NodeState | None, now: NodeState | None
 ) -> tuple[str, ...]:
-    """Return the slots that contained a tensor before and are freed now."""
+    """Return the names of the slots whose tensors were freed between the two states."""
     if state_before is None or now is None:
         return ()
     slots = live.nodes[now.node].slots

@@ -1,4 +1,4 @@
-"""Which call of which module recorded an operation.
+"""Find the module call in which each operation was recorded.
 
 PyTorch numbers the operations that it records.  The numbers before and after a module's call show
 which operations were recorded within it.  This works for modules without parameters, and for each
@@ -57,14 +57,14 @@ class Calls:
         return on_event
 
     def name(self, names: Mapping[int, str]) -> None:
-        """Name the modules called since the last time; ``names`` has the path of each by its id."""
+        """Name the modules called since the last time; ``names`` maps a module's id to its path."""
         for place, reference in self._nameless.items():
             module = reference()
             self._names[place] = None if module is None else names.get(id(module))
         self._nameless.clear()
 
     def found(self, numbers: list[int]) -> tuple[list[ModuleCall], list[int | None]]:
-        """Return the calls that made the operations of these numbers, and each operation's call.
+        """Return the calls that recorded these sequence numbers, and the call of each number.
 
         Modules that no variable reaches are left out.
         """

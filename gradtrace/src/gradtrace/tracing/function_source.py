@@ -64,7 +64,7 @@ def read_function_source(name: str, code: CodeType) -> FunctionSource:
 
 
 def parsed(lines: Mapping[int, str]) -> ast.Module:
-    """Return the syntax tree of these lines, with their numbers.
+    """Parse these lines into a syntax tree that has the original line numbers.
 
     It is empty for a lambda in the middle of an expression.
     """
@@ -79,7 +79,7 @@ def parsed(lines: Mapping[int, str]) -> ast.Module:
 
 
 def _first_inside(statement: ast.stmt) -> int | None:
-    """Return the first line after the head of a compound statement."""
+    """Return the line on which the body of a compound statement begins, or None."""
     if isinstance(statement, ast.Match):
         return statement.cases[0].pattern.lineno
     body = getattr(statement, "body", None)
@@ -87,7 +87,7 @@ def _first_inside(statement: ast.stmt) -> int | None:
 
 
 def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
-    """Return the blocks of a statement that may not run."""
+    """Return the blocks of a statement that run only under a condition."""
     if isinstance(statement, ast.If | ast.For | ast.While):
         return [block for block in (statement.body, statement.orelse) if block]
     return [case.body for case in statement.cases] if isinstance(statement, ast.Match) else []

@@ -140,7 +140,7 @@ class LiveGraph:
         return named
 
     def ran(self, index: int | None) -> None:
-        """Note that backward runs this node, so that the next look reads its state."""
+        """Mark a node that a backward pass runs, so that the next :meth:`look` reads its state."""
         if index is not None:
             self._ran.add(index)
 
@@ -217,7 +217,7 @@ class LiveGraph:
         return indices
 
     def _fetch(self, targets: Iterable[int], live_nodes: _LiveNodes) -> None:
-        """Add live nodes: follow recorded edges up to a node in ``live_nodes``, then edges down."""
+        """Add the nodes of ``targets`` to ``live_nodes`` by following edges from nodes in it."""
         down: dict[int, set[int]] = defaultdict(set)
         for index in targets:
             while index not in live_nodes.nodes:
@@ -243,7 +243,7 @@ class LiveGraph:
         tensors: dict[str, torch.Tensor],
         line: int | None,
     ) -> None:
-        """Read these nodes; new nodes come in the order of their indices."""
+        """Read the state of these nodes; new nodes must be sorted by index."""
         nodes = [live_nodes.nodes[index] for index in indices]
         links = [live_nodes.links.get(index, ()) for index in indices]
         described = describe(nodes, links, self.memory.roles()).nodes
@@ -325,7 +325,7 @@ class _LiveNodes:
 
 
 class _Tensors:
-    """Every storage that was seen, once, although PyTorch may use an address again.
+    """Every storage that was seen, each stored once, even if PyTorch reuses an address.
 
     PyTorch before 2.13 may show a copy of a saved tensor, which dies as soon as it was read.  No
     reference to such a storage is possible, so its address counts as free once no node and no
@@ -431,7 +431,7 @@ class _Memory:
         return {index for storage, _ in new for index in self._holders.get(storage, ())}
 
     def roles(self) -> dict[int, str]:
-        """Return the roles of the storages that the program keeps alive anyway."""
+        """Map each storage of an input or a leaf to its role, ``"input"`` or ``"leaf"``."""
         return dict.fromkeys(self._inputs, "input") | dict.fromkeys(self._leaves.values(), "leaf")
 
     def hold(self, index: int, node: Node) -> None:
@@ -491,7 +491,7 @@ def _dtype(dtype: torch.dtype | None) -> str | None:
 
 
 def _state(index: int, known: TraceNode, node: Node) -> NodeState:
-    """Return the slots in the order in which they were first seen; a freed list loses its items."""
+    """Return a node's state, with its slots in the order of ``known``; missing ones are freed."""
     now = {saved.name: saved for saved in node.saved}
     slots = []
     for slot in known.slots:

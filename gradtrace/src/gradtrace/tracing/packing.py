@@ -1,4 +1,4 @@
-"""Records as compact JSON, in which what occurs several times is stored once.
+"""Records as compact JSON, in which repeated values are stored once.
 
 A record (a dataclass or a named tuple) is a list that begins with the number of its class, from 1,
 and goes on with the values of its fields; any other list begins with 0, unless it is empty.  A list
@@ -55,7 +55,7 @@ def packed(value: Any) -> dict[str, Any]:
     places = {number: place for place, number in enumerate(shared)}
 
     def inlined(part: Any) -> Any:
-        """Inline the values that are used only once."""
+        """Replace a reference by the value that it refers to, unless the value is shared."""
         if not isinstance(part, list) or not part:
             return part
         (number,) = part

@@ -147,7 +147,7 @@ class Raised:
 
 @dataclass(frozen=True)
 class NodeRun:
-    """What happened at one node in a backward pass.
+    """The record of one node's run in a backward pass.
 
     ``node`` is an index in ``Trace.nodes``; None for a node that no variable's graph contained when
     the pass began. ``call`` numbers the backward calls of the line from 1. ``depth`` counts the
@@ -174,7 +174,7 @@ class NodeRun:
 
 @dataclass(frozen=True)
 class Step:
-    """The program between two lines: ``ran`` has just run, ``line`` is about to.
+    """The program's state between two lines: ``ran`` has just run, ``line`` runs next.
 
     ``ran`` is None at the first step, ``line`` at the last. ``changed`` are the states of nodes
     that are new or differ from the step before, ``gone`` the nodes that have died since, both in

@@ -92,7 +92,7 @@ def _raised(exception: BaseException, line: int, node: int | None = None) -> Rai
 
 
 class _Recorder:
-    """Receives the line events of one call, and makes a step of each.
+    """Receives the line events of one call, and records a step for each.
 
     The call is the first of a function whose code is ``wanted``.
     """
@@ -296,7 +296,7 @@ class _Recorder:
         )
 
     def take_peak(self) -> tuple[int | None, dict[str, int] | None]:
-        """Return the peak in bytes since the last call: of tensors, and by PyTorch's counters."""
+        """Return peak bytes since the last call, of tensors and according to PyTorch's counters."""
         if self.live_bytes is None:
             return None, None
         peak, device = self.live_bytes.peak, self.live_bytes.counters.take()
