@@ -1,4 +1,4 @@
-"""Repairs of in-place changes: out of place, or with a clone of a tensor that backward needs."""
+"""Repairs of in-place changes: out of place, or with a clone that the backward pass needs."""
 
 from __future__ import annotations
 
