@@ -65,6 +65,11 @@ class GraphData:
         self.model = model
 
     @cached_property
+    def edges(self) -> list[tuple[int, int]]:
+        """Pairs ``(from, to)`` of node indices, in the direction of the backward pass."""
+        return [(i, j) for i, node in enumerate(self.nodes) for j in node.next]
+
+    @cached_property
     def leaves(self) -> list[Node]:
         """The AccumulateGrad nodes: where backward ends in some tensor's ``.grad``."""
         return [node for node in self.nodes if node.leaf is not None]
