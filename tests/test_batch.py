@@ -142,7 +142,7 @@ def test_a_worker_that_is_at_a_job_ends_with_the_grading(tmp_path):
 
 
 def test_a_worker_that_a_grading_leaves_behind_ends(tmp_path):
-    """The grader is killed, and its worker has nobody to answer."""
+    """The grader is killed, so no process waits for the answer of its worker."""
     run, said = of_a_program(
         tmp_path,
         "results = batch.run(workers, given, test_batch.slow)\n"

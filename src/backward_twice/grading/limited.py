@@ -149,7 +149,7 @@ def main(descriptor: int, seconds: float) -> None:
             outcome = {"raised": "Rejected", "arguments": [f"{type(why).__name__}: {why}"]}
         answer = json.dumps(outcome).encode()
         signal.setitimer(signal.ITIMER_PROF, 0)
-        with suppress(OSError):  # whoever asked is gone
+        with suppress(OSError):  # the process that asked has ended
             connection.send_bytes(answer)
 
 
