@@ -27,7 +27,7 @@ import torch
 from torch.utils.checkpoint import CheckpointError
 
 from gradtrace._torch import SAVED_TENSORS_SHOW_THEIR_DATA
-from gradtrace.explaining.causes import CAUSES, FACTS, OBSERVED, Criterion
+from gradtrace.explaining.causes import CAUSES, OBSERVED, Criterion
 from gradtrace.explaining.diagnose import build_diagnosis, decide, failure
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.base import Evidence
@@ -289,7 +289,7 @@ def test_the_advice_is_the_first_fix_whose_facts_hold(holding, place):
     criterion = Criterion("hidden_state_carried", ("passed_on",), "likely")
     diagnosis = build_diagnosis("freed", criterion, _Holding(*holding))
     assert diagnosis.advice is CAUSES["hidden_state_carried"].fixes[place]
-    assert diagnosis.reasons == tuple(FACTS[fact] for fact in ("passed_on", *holding))
+    assert diagnosis.facts == tuple(diagnosis.to_dict()["facts"]) == ("passed_on", *holding)
 
 
 def test_the_cause_is_that_of_the_first_criterion_whose_facts_hold():

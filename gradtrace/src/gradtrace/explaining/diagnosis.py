@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from gradtrace.autograd.frames import Location, running_ipython
-from gradtrace.explaining.causes import CAUSES, CERTAIN, SCHEMA, Fix
+from gradtrace.explaining.causes import CAUSES, CERTAIN, FACTS, SCHEMA, Fix
 
 _CALLS = 3  # calls shown that led to the line that created the tensor
 
@@ -24,8 +24,8 @@ class Diagnosis:
     failure began: the backward call that freed the graph, the in-place change, or the cut.
     ``made_at`` is the line that created the tensor involved, ``made_through`` the calls that led
     to it, and ``carried_by`` the variables that hold it; each is None if it is not known.
-    ``reasons`` are the facts that decided, as sentences. ``advice`` is the fix, and ``names`` are
-    the variables for its text. A ``proven`` fix removes the failure from this loss, and no
+    ``facts`` are the names of those that decided. ``advice`` is the fix, and ``names`` are the
+    variables for its text. A ``proven`` fix removes the failure from this loss, and no
     parameter loses its gradient.
     """
 
@@ -38,7 +38,7 @@ class Diagnosis:
     made_through: tuple[Location, ...] = ()
     error: str | None = None
     detail: str | None = None
-    reasons: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
     advice: Fix | None = None
     proven: bool = True
     names: Mapping[str, str] = field(default_factory=dict)
@@ -47,6 +47,11 @@ class Diagnosis:
     @property
     def carried_by(self) -> str | None:
         return self.names.get("it")
+
+    @property
+    def reasons(self) -> list[str]:
+        """The facts that decided, as sentences."""
+        return [*dict.fromkeys(map(FACTS.__getitem__, self.facts))]
 
     @property
     def explanation(self) -> str:
@@ -109,7 +114,8 @@ class Diagnosis:
             "carried_by": self.carried_by,
             "error": self.error,
             "explanation": self.explanation,
-            "seen": list(self.reasons),
+            "facts": list(self.facts),
+            "seen": self.reasons,
             "fix": self.fix,
             "otherwise": self.otherwise,
         }

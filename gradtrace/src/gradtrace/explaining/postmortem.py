@@ -65,7 +65,7 @@ def explain(exception: BaseException | None = None) -> Diagnosis | None:
             cause="unknown",
             confidence=UNKNOWN,
             detail=f"{name} was changed in place after an operation had saved it",
-            reasons=(),
+            facts=(),
             advice=CAUSES["unknown"].fixes[0],
         )
     return diagnosis

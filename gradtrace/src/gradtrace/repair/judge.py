@@ -26,7 +26,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradtrace.explaining.causes.facts import FACTS
 from gradtrace.repair import kinds
 from gradtrace.repair.intent import loss_name, optimizer_name, targets_of_calls
 from gradtrace.repair.rule import Candidate
@@ -382,8 +381,8 @@ class Judge:
 
     def _counted_twice(self, candidate: Candidate) -> str | None:
         """Object to a repair that counts a gradient twice, because a loss contains another."""
-        seen = (self.original.diagnosis or {}).get("seen", ())
-        is_term = self.cause == "loss_accumulated" or FACTS["a_loss_is_added"] in seen
+        facts = (self.original.diagnosis or {}).get("facts", ())
+        is_term = self.cause == "loss_accumulated" or "a_loss_is_added" in facts
         if is_term and candidate.repair in _COUNTED_TWICE:
             return "runs, but the loss contains an earlier one: its gradient counts twice"
         return None
