@@ -47,7 +47,6 @@ _MAX_CUTS = 20_000
 _MAX_COMPARED = 10_000_000  # elements
 _REPORTED: dict[Any, Any] = {}  # failures of gradtrace, as the warnings module notes them
 SCALING = ("MulBackward0", "DivBackward0", "NegBackward0")  # nodes that hand a loss on, scaled
-GROWING = 5  # backwards from one line, each over a larger retained graph
 
 
 class BackwardCall:

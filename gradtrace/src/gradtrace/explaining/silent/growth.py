@@ -17,10 +17,11 @@ from gradtrace.autograd.traversal import undisturbed, walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.carriers import Holder, name_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.watching.record import GROWING, Timeline, freed_by
+from gradtrace.watching.record import Timeline, freed_by
 from gradtrace.watching.running_sums import LONG
 
 _CONTAINERS = (list, tuple, deque, dict)
+_GROWING = 5  # backward calls of one line, each over a larger graph
 _MANY = 30  # unused graphs in one container before it counts as growing
 
 
@@ -33,9 +34,9 @@ def growing(graph: PendingBackward) -> Iterator[Diagnosis]:
     timeline, call = graph.timeline, graph.call
     if not call.keeps_graph:
         return
-    long = 4 * GROWING if call.creates_graph and not timeline.steps else GROWING
+    long = 4 * _GROWING if call.creates_graph and not timeline.steps else _GROWING
     step = timeline.steps[-1].sequence_nr if timeline.steps else None
-    sizes = timeline.sizes.setdefault(call.location, deque(maxlen=4 * GROWING))
+    sizes = timeline.sizes.setdefault(call.location, deque(maxlen=4 * _GROWING))
     sizes.append((len(graph.live), graph.oldest, step))
     grows = all(
         a[0] < b[0] and a[1] == b[1] and (step is None or a[2] != b[2])
