@@ -17,7 +17,7 @@ def described() -> dict[str, dict[str, str]]:
     """The sentence of each module, by folder and file name."""
     folders = {}
     for folder, body in re.findall(r"^### `(.+?)/`\n(.*?)(?=^##|\Z)", PAGE, re.S | re.M):
-        folders[folder] = dict(re.findall(r"^\| `(\S+)` \| (.+) \|$", body, re.M))
+        folders[folder] = dict(re.findall(r"^- `(\S+)`: (.+)$", body, re.M))
     return folders
 
 
@@ -61,7 +61,7 @@ def test_each_description_is_one_sentence():
 
 
 def test_paths_in_the_text_exist():
-    text = re.sub(r"^### .*$|^\| `[^`/]+` \|", "", PAGE, flags=re.M)
+    text = re.sub(r"^### .*$|^- `[^`/]+`:", "", PAGE, flags=re.M)
     roots = (ROOT, *SOURCES, SOURCES[0] / "player")
     for path in set(re.findall(r"`([\w./]+/?)`", text)):
         if path.endswith(("/", ".py", ".js", ".css", ".yml")):
