@@ -69,11 +69,12 @@ def watch(function: Callable[..., Any] | None = None, /, *, strict: bool = False
     of the program.
 
     Args:
-        strict: see every operation of this thread: name the lines that made and changed tensors,
-            and warn (:class:`SilentFailure`) about failures that raise nothing.  A training step
-            takes up to two and a half times as long; if its operations take microseconds, up to
-            four times.  A plain watch adds up to a fifth there.  Code that ``torch.compile``
-            compiles is not changed, and so not seen; nor are an optimizer's own operations.
+        strict: observe every operation of this thread: name the lines that created and changed
+            tensors, and warn (:class:`SilentFailure`) about failures that raise nothing.  A
+            training step takes up to two and a half times as long; if its operations take
+            microseconds, up to four times.  A plain watch adds at most a fifth in that case.  Code
+            that ``torch.compile`` compiles is not changed, and so not seen; nor are an optimizer's
+            own operations.
 
     The original exception is raised, with one more note in ``exception.__notes__``.
 

@@ -104,7 +104,7 @@ class ModifiedEvidence(Evidence):
 
     @property
     def through_a_view(self) -> bool:
-        """Whether a view of the tensor was changed, under a name of its own."""
+        """Whether the tensor was changed through a view that has its own name."""
         return self.edit is not None and self.edit.of_a_view
 
     @property

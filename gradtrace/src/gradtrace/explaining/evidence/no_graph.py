@@ -104,7 +104,7 @@ class NoGraphEvidence(Evidence):
 
     @property
     def computed_in_forward(self) -> bool:
-        """Whether the loss uses a gradient that depends on values of a custom forward."""
+        """Whether the loss uses a gradient of values that a custom function's forward computed."""
         if self.cut is not None and not self.cut_by_function:
             return False
         return self._derived_function is not None

@@ -16,8 +16,8 @@ from gradtrace.watching.record import BackwardCall, Timeline, parameters_of
 class Training:
     """The optimizers that hold any of some leaves, given and compared by their storages.
 
-    Other optimizers may be left over from an earlier cell or test. If there is none, the program
-    updates by hand, so every leaf that was changed counts as trained.
+    Other optimizers may be left over from an earlier cell or test. If no optimizer holds any of
+    them, the program makes the updates itself, so every leaf that was changed counts as trained.
     """
 
     def __init__(self, timeline: Timeline, leaves: Collection[int]):

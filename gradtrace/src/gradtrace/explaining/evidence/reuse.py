@@ -178,8 +178,8 @@ class Reuse(Evidence):
     def used_again(self) -> bool:
         """Whether the freed part was created once, but used by operations that ran several times.
 
-        The chains of calls that led to these operations decide. If they are not known, it is
-        whether the line that raised has called backward before, and nothing was made again since.
+        The chains of calls that led to these operations decide. If they are not known, the line
+        that raised must have called backward before, and nothing may have been made again since.
         """
         if self._chain(self.first) is None:
             return self.repeated and not self.made_again

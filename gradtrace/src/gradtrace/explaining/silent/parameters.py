@@ -35,10 +35,10 @@ _NAMES = 4  # names shown
 def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
     """Yield the optimizer's parameters that have no gradient after its first steps.
 
-    Either the parameters were replaced, so that no variable reaches them any more, or a cut lies
-    between them and the loss, which the following steps look for. Parameters that no loss uses do
-    not count. A computation in ``no_grad()``, or a tensor detached outside of a module's forward,
-    may be intended, for a while or until the end: see :func:`never_trained`.
+    Either the parameters were replaced, so that no variable reaches them any more, or a cut
+    separates them from the loss, which the following steps look for. Parameters that no loss uses
+    do not count. A computation in ``no_grad()``, or a tensor detached outside of a module's
+    forward, may be intended, for a while or until the end: see :func:`never_trained`.
     """
     entry = timeline.untrained.get(id(optimizer))
     if entry is not None and entry.optimizer() is not optimizer:
@@ -69,7 +69,7 @@ def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
 
     They are in a list or dict of a module whose other parameters an optimizer steps, or they have
     replaced a parameter that it still steps, and their gradients grow and are never cleared. A
-    network that was not frozen, although it is not trained, is neither.
+    network that is not trained, but was not frozen either, is not reported.
     """
     timeline = graph.timeline
     if not timeline.steps or not graph.call.whole:

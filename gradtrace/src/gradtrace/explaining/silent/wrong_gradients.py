@@ -39,7 +39,7 @@ def used_without_graph(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield the terms of this loss that are computed from a gradient without a graph.
 
     Such a term trains nothing. It counts only if the gradient is of a tensor that depends on this
-    loss's own parameters; another network's gradient may be meant as a number.
+    loss's own parameters; the gradient of another network may be meant as a number.
     """
     first_order = graph.timeline.first_order
     for sequence_nr in first_order.keys() & graph.numbers if first_order else ():
@@ -116,8 +116,9 @@ def stale_casts(graph: PendingBackward) -> Iterator[Diagnosis]:
 def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
     """Yield a finding if a step also uses the gradient of another optimizer's loss.
 
-    A generator feeds a discriminator. Both losses called backward() since the gradients were clear;
-    a step of the other optimizer between the calls, or their names, show whose each loss is.
+    An example is a generator that feeds a discriminator. Both losses called backward() since the
+    gradients were cleared; a step of the other optimizer between the calls, or their names, show
+    which optimizer each loss is meant for.
     """
     with undisturbed():
         leak = next(_leaks(timeline, optimizer), None)
