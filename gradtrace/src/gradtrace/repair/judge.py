@@ -5,9 +5,9 @@ A repair is *proven* when
 - the error is gone, and the program ran beyond the place where it failed;
 - each loss up to that place has the value and the gradient that follow from the program's own
   statements: those of a reference run, in which every graph is retained and every saved tensor is a
-  copy.  Where weights have been updated since the forward pass, so that the loss is another one,
-  its graph has no operations that the program's own does not have.  Of a program that failed before
-  its backward call, the gradient may be unknown: then each parameter must get one, and a repair is
+  copy.  If weights have been updated since the forward pass, so that the loss is another one, its
+  graph has no operations that the program's own graph lacks.  If the program failed before its
+  backward call, the gradient may be unknown: then each parameter must get one, and a repair is
   unproven if the reference run lost a gradient;
 - each backward call gives gradients to the parameters to which it gave them;
 - at each optimizer's step, the gradient is that of the losses meant for its parameters, each taken
@@ -16,7 +16,7 @@ A repair is *proven* when
   watch has nothing to report.
 
 Which losses are meant for an optimizer is read off the program (:mod:`~gradtrace.repair.intent`).
-Where that is undecided, or where two repairs hold and train differently, the reader decides.
+If that is undecided, or if two repairs hold and train differently, the reader decides.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Judgement:
     """The result for one candidate.
 
     ``status`` is ``"proven"``; ``"open"`` if it holds provided that the answer to ``question`` is
-    yes; ``"rejected"`` for the ``reasons``; ``"unproven"`` where they say what is missing.
+    yes; ``"rejected"`` for the ``reasons``; ``"unproven"`` if these say what is missing.
     """
 
     candidate: Candidate
@@ -102,7 +102,7 @@ class Judge:
     def _is_reference(self, run: ProgramRun) -> bool:
         """Whether a run repeats the losses of the original run, and gets past the failing call.
 
-        Of a program that failed before that call, the gradient of its loss may be unknown.
+        If the program failed before that call, the gradient of its loss may be unknown.
         """
         calls = run.calls[: self.failing_call]
         if len(calls) < self.failing_call:
@@ -116,7 +116,7 @@ class Judge:
     def _trained(self) -> set[str] | None:
         """Return the parameters of optimizers, or else those that the program itself updates.
 
-        None where that is unknown: there is no optimizer, and no parameter is updated.
+        Return None if that is unknown: there is no optimizer, and no parameter is updated.
         """
         parameters = {key for optimizer in self.original.optimizers for key in optimizer.keys}
         return parameters or self.original.updated_by_hand or None
@@ -454,7 +454,7 @@ class Judge:
     def _leaks(self, candidate: Candidate, run: ProgramRun) -> tuple[list[str], str | None]:
         """Object to steps whose gradient contains a part of a loss meant for other parameters.
 
-        Where an optimizer's parameters feed the loss of another one, the part may be meant: then a
+        If an optimizer's parameters feed the loss of another one, the part may be intended: then a
         question is returned instead.
         """
         if len(run.optimizers) < 2:
@@ -539,7 +539,7 @@ class Judge:
     ) -> str | None:
         """Doubt a repair that may remove gradients, if the program's own gradient is unknown.
 
-        It may be unknown of a program that failed before it called backward(), and so may its loss.
+        If the program failed before it called backward(), its gradient and its loss may be unknown.
         """
         if self._fails_before_call and self.failing_call <= len(run.calls):
             if not self._has_reference:

@@ -135,7 +135,7 @@ _SAME_IDEA = (
 def _classify(proof: Proof, judge: Judge) -> None:
     """Accept one repair per way to train, and prefer proven repairs to those with a question.
 
-    Where it is unknown what is to be trained, the candidates keep their order.
+    If the trained parameters are unknown, the candidates keep their order.
     """
     holding = [j for j in proof.judgements if j.status in (PROVEN, OPEN)]
     if judge.trained is not None:

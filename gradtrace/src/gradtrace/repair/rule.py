@@ -167,7 +167,7 @@ def _doubt(repair: Repair, edits: Mapping[Source, Iterable[Edit]]) -> str | None
     """Return why a run cannot prove an edit of a custom Function's backward; None if it can.
 
     The backward may use copies without a graph, so that a part of it is not differentiated twice,
-    which a run does not show.
+    which a run does not reveal.
     """
     if repair not in (CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH):
         return None

@@ -23,8 +23,8 @@ _MAX_CANDIDATES = 40  # that are run
 def candidates(run: ProgramRun, report: Callable[[str], None]) -> list[Candidate]:
     """Return the candidates for the run of a program that failed, each text once, the best first.
 
-    Textbook idioms come first, and of one kind the smallest edit.  A rule that fails on code of an
-    unknown shape loses its own candidates only; this is reported.
+    Textbook idioms come first, and of one kind the smallest edit.  If a rule fails on unexpected
+    code, only its own candidates are lost, and this is reported.
     """
     failure = Failure(run)
     by_text: dict[tuple[tuple[str, str], ...], Candidate] = {}

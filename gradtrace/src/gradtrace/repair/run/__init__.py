@@ -1,1 +1,1 @@
-"""Runs of the program, each in a process of its own, and what was observed of them."""
+"""Runs of the program, each in its own process, and the observations of each run."""

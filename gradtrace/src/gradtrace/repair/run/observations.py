@@ -80,13 +80,13 @@ class ObservedCall:
         text: the source of the innermost two.
         losses: samples of the tensors on which backward was called.
         operations: counts the types of the nodes in the graph.
-        oldest_node: the sequence number of the first node of the graph that was made.
+        oldest_node: the sequence number of the oldest node of the graph.
         saved_bytes: the size of the saved tensors.
         leaves: the leaves of the graph.
         stale_leaves: those that were modified after this graph had used them, and after another
             backward call had run.
-        upstream: pairs of optimizers (x, y): an operation on y's parameters takes what was computed
-            from x's parameters.
+        upstream: pairs of optimizers (x, y): an operation on y's parameters uses a value that was
+            computed from x's parameters.
         accumulates: False for ``autograd.grad``, which adds nothing to ``.grad``.
         unconnected: whether the losses depend on none of the tensors whose gradients it computes.
         gradients: what the call added to ``.grad``.
@@ -169,8 +169,8 @@ class ProgramRun:
         names: the parameters as the program calls them, by key.
         gradients: what is in their ``.grad`` at the end.
         updated_by_hand: the parameters that the program itself modified after a backward call.
-        replaced: the parameters that another tensor took the place of, with the number of the call
-            before which that was seen.
+        replaced: the parameters that were replaced by another tensor, with the number of the
+            backward call before which that was noticed.
         graph_variables: those in the frames that ran when a backward call failed.
     """
 
@@ -278,7 +278,7 @@ def sum_of(first: Gradients, second: Gradients) -> Gradients:
 def trains_alike(first: ProgramRun, second: ProgramRun, trained: set[str] | None = None) -> bool:
     """Whether two runs had the same gradients at each step, as far as both ran.
 
-    Where no optimizer stepped, the gradients at the end are compared, of ``trained`` or of all.
+    If no optimizer stepped, the gradients at the end are compared, of ``trained`` or of all.
     """
     if not first.steps and not second.steps:
         keys = first.gradients.keys() | second.gradients.keys() if trained is None else trained

@@ -1,9 +1,9 @@
-"""Runs of the program, each in a process of its own.
+"""Runs of the program, each in its own process.
 
-Where processes can be forked safely (Linux), one process only imports torch, and each run is a fork
-of it, which saves two seconds. That process has no thread of PyTorch, no device and no graph that a
-fork could break, because these come with the first operation. Elsewhere each run starts an
-interpreter.
+On Linux, where processes can be forked safely, one process only imports torch, and each run is a
+fork of it, which saves two seconds. That process has no thread of PyTorch, no device and no graph
+that a fork could break, because these come with the first operation. On other systems each run
+starts an interpreter.
 
 A run has the program's arguments, folder and environment, an empty standard input, Python's and
 NumPy's random numbers seeded, and a process group that is ended with it.

@@ -1,4 +1,4 @@
-"""Records what a run of a program does to its parameters, call by call: the evidence for the judge.
+"""Record the effect of a run's calls on the program's parameters: the evidence for the judge.
 
 A :class:`Recorder` is attached to the engine beside a strict watch.  Before each backward call it
 records the graph; after it, what the call added to each ``.grad``; at each step of an optimizer,
@@ -295,7 +295,7 @@ class Recorder(Listener):
     ) -> Gradients | None:
         """Compute the gradients without the nodes made before the last call from this site.
 
-        None where backward needs a gradient of its own, because the loss is not a scalar.
+        Return None if the loss is not a scalar, because backward then requires a gradient.
         """
         roots = _tensors(outputs)
         leaves = [leaf for leaf, _ in self._leaves.values() if leaf.requires_grad and leaf.is_leaf]
