@@ -5,10 +5,10 @@ group is an interval of this sequence; so however groups are drawn, no edge lead
 group to a later one, and there are no cycles. Groups come from four sources, outermost first:
 
 * the iteration of a loop, and the line that ran the operations, once for each time that it ran;
-* the module whose call ran them, once for each call.  Where no calls were recorded, as in a
-  snapshot, it is the module that a parameter is named after (``layers.3.linear1.weight``);
-  operations without parameters then belong to the innermost module around them, the one whose
-  parameters are used before and after them;
+* the module whose call ran them, once for each call.  If no calls were recorded, as in a snapshot,
+  it is the module that a parameter is named after (``layers.3.linear1.weight``); operations without
+  parameters then belong to the innermost module around them, the one whose parameters are used
+  before and after them;
 * repetition: neighbours that are similar, such as the layers of a stack or the time steps of a
   recurrent module, are one group, "layers.0 to layers.11 × 12";
 * ranges, where there are still too many members.

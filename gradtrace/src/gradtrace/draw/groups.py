@@ -16,7 +16,7 @@ LAYERS = 3  # the same for modules with names of their own
 
 @dataclass
 class Group:
-    """An interval of nodes, some of them in groups of their own.
+    """An interval of the sequence of nodes; its members are nodes and inner groups.
 
     ``kind`` is that of a :class:`~gradtrace.draw.scene.Scope`, or ``"all"``, ``"round"`` (one
     repetition), ``"run"`` (similar neighbours), ``"leaves"`` (leaves that several members use),

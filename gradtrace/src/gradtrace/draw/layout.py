@@ -4,7 +4,7 @@ The layout is computed once for everything that ever existed, so that nothing mo
 step. Its stages follow Sugiyama's method:
 
 * *Fold* (:mod:`gradtrace.draw.fold`): a large graph becomes several views of a few boxes; a box
-  stands for a node, or for a group that has a view of its own.
+  stands for a node, or for a group that has its own view.
 * *Layers* (:mod:`gradtrace.draw.layering`): every box is below all of its inputs, a layer that is
   too wide is wrapped like a line of text, and an edge gets a dummy node in each layer it crosses.
 * *Order* (:mod:`gradtrace.draw.layering`): each layer is sorted by the mean position of its

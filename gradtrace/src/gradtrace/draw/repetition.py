@@ -189,7 +189,7 @@ def _group_beside_steps(group: Group, alike: Similarity, members: Members, where
 
 
 def _are_named_modules(units: list[Members], start: int, period: int, times: int) -> bool:
-    """Whether the repeated members are modules with names of their own."""
+    """Whether the repeated members are modules with their own names."""
     paths = [
         {part.path for unit in units[k : k + period] for part in unit if is_module(part)}
         for k in range(start, start + period * times, period)
@@ -208,7 +208,7 @@ def _trailing_length(pattern: list[Members], numbers: list[int], after: list[int
 
 
 def find_repetitions(numbers: list[int], least: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the start, the period and the number of each repetition in a sequence.
+    """Yield the start, the period and the number of rounds of each repetition in a sequence.
 
     >>> list(find_repetitions([7, 1, 2, 1, 2, 1, 2, 9], 3))
     [(1, 2, 3)]

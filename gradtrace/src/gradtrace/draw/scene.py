@@ -20,8 +20,8 @@ class Scope(NamedTuple):
 
     ``kind`` is ``"loop"``, ``"iteration"``, ``"line"``, ``"module"`` or ``"layer"`` (of a recurrent
     module). ``number`` tells scopes of one kind apart: the step of a line, the count of an
-    iteration from 1, the call of a module. ``line`` is the head of a loop, or the line itself;
-    ``path`` is the path of a module, part by part.
+    iteration from 1, the call of a module. ``line`` is the line of a loop's header, or the line
+    itself; ``path`` is the path of a module, part by part.
     """
 
     kind: str
@@ -56,7 +56,7 @@ class SceneNode(NamedTuple):
 
 
 class SceneTensor(NamedTuple):
-    """A tensor that the drawing shows as a rectangle of its own.
+    """A tensor that the drawing shows as a separate rectangle.
 
     Its ``home`` is the node that created it, or else the first node that saved it. ``savers`` are
     the nodes that saved it; ``named`` is True if a variable ever named it, and ``room`` is the

@@ -64,7 +64,7 @@ def module() -> str:
 def _without_spaces(line: str) -> str:
     """Return a line of JavaScript without the spaces around its operators.
 
-    Strings, and what lies between the first and the last backtick or slash, are left as they are.
+    Strings, and the text between the first and the last backtick or slash, are left as they are.
 
     >>> _without_spaces('if (a === "b = c" && d) return { e: `f = ${g}` };')
     'if(a==="b = c"&&d)return{e:`f = ${g}`};'
@@ -110,11 +110,11 @@ def static_html(
         traces: one for each setting of the controls, the last control changing fastest.
         controls: for each, ``{"name", "kind", "options"}`` as ``gradtrace.explore`` makes them.
         initial: for each control, the index of the option to begin with.
-        question: what is asked before anything is shown.
+        question: the question that is asked before anything is shown.
         key: identifies the live :class:`~gradtrace.Player` that the page joins, if there is one.
         carrier: the function whose player on the same page contains the front end, if this one
             leaves it out; else empty.
-        above: what a page without scripts shows first; by default what to do in a notebook.
+        above: the first part of a page without scripts; by default instructions for a notebook.
 
     Without scripts the page shows the outcome of each setting as text, folded below a question.
 
@@ -171,7 +171,7 @@ def standalone(
 ) -> str:
     """Return a whole page around :func:`static_html`, which works as a file and from a server.
 
-    Where scripts do not run, the page shows the program's source, too.
+    Without scripts the page shows the program's source, too.
 
     >>> from gradtrace import trace
     >>> page = standalone([trace(lambda: 1)], "a < b")

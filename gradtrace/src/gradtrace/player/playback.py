@@ -67,7 +67,7 @@ class Trace(TraceData):
     maps the first line of each statement that spans several to its last. ``skipped`` are the lines
     that did not run, such as a branch not taken. ``error`` is the exception that ended the
     function, None if it returned. ``unrecorded`` counts the lines that ran after ``max_steps``; the
-    last step is recorded in any case. ``calls`` are the calls of modules that made operations,
+    last step is recorded in any case. ``calls`` are the calls of modules in which operations ran,
     outer calls before inner ones.
     """
 
@@ -119,7 +119,7 @@ class Trace(TraceData):
         return standalone([self], f"{self.function}, line by line")
 
     def _mime_(self) -> tuple[str, str]:
-        """Return the player in a frame for marimo, whose pages run no scripts of their own."""
+        """Return the player in a frame for marimo, which runs no scripts of an output."""
         return "text/html", framed(self._page())
 
     def _repr_html_(self) -> str:

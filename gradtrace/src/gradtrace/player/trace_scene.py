@@ -110,8 +110,8 @@ def _calls(trace: TraceData) -> list[tuple[Scope, ...]]:
 def _loops(trace: TraceData) -> list[tuple[Scope, ...]]:
     """Return, for each step, the loops and iterations around the line that ran, outermost first.
 
-    An iteration begins with the loop's head, or with its first line where Python skips the head, as
-    in ``while True``.
+    An iteration begins with the loop's header, or with its first line if Python skips the header,
+    as in ``while True``.
     """
     loops = sorted(
         (node.lineno, node.body[0].lineno, node.body[-1].end_lineno or node.lineno)
