@@ -26,7 +26,7 @@ PACKAGES = ("gradtrace", "backward_twice")
 
 
 def import_public_names(app: Sphinx) -> None:
-    """Public names must resolve, or ``-n`` complains; ``torch.Tensor`` and the like need not."""
+    """Ignore unresolved references, such as to ``torch.Tensor``, except those to public names."""
     public = []
     with mock(app.config.autodoc_mock_imports):
         for package in map(importlib.import_module, PACKAGES):
@@ -41,8 +41,8 @@ def google_style(
 ) -> None:
     """Read "Args:", "Returns:" and "Raises:".
 
-    Not as the extension napoleon does, which takes a property's "The nodes: as found" for a type
-    and its text.
+    The extension napoleon is not used, because it reads "The nodes: as found" in the docstring of a
+    property as a type and its description.
     """
     lines[:] = GoogleDocstring(lines.copy()).lines()
 

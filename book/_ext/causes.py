@@ -1,9 +1,9 @@
 """Two directives that print gradtrace's interface for programs: its causes and its JSON.
 
-``{causes}`` makes a section of each family: its causes with what they mean and the fix, and the
+``{causes}`` makes a section for each family: its causes with their meanings and fixes, and the
 order in which evidence decides between them.  ``{report}`` is a table of the keys of ``python -m
-gradtrace --json``.  Both read :mod:`gradtrace.explaining.causes`, which the tool itself
-reads, so page and tool always agree.  That module needs no torch.
+gradtrace --json``.  Both read :mod:`gradtrace.explaining.causes`, which the tool itself reads, so
+page and tool always agree.  That module needs no torch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def own_text(text: str, *before: nodes.Node) -> nodes.paragraph:
 
 
 class Causes(LedgerDirective):
-    """A section for each family, and one for the causes that any family may end in."""
+    """Renders a section for each family, and one for the causes that occur in every family."""
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(causes.__file__)
@@ -69,7 +69,7 @@ class Causes(LedgerDirective):
 
 
 class Report(LedgerDirective):
-    """A row for each key of the report, and the number of the schema that they belong to."""
+    """Renders a table of the report's keys, and the number of their schema."""
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(causes.__file__)

@@ -1,7 +1,8 @@
 """The directive ``{exercises}``: a table of the exercises, in the order of their chapters.
 
-The facts about each are in the opening of its solution notebook, whose form :data:`OPENING`
-fixes: title, chapter, time, difficulty, what to hand in.  Points are those of the test cells.
+The facts about an exercise stand at the beginning of its solution notebook, in the form that
+:data:`OPENING` requires: title, chapter, time, difficulty, what to hand in.  Points are those of
+the test cells.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _EASIEST_FIRST = ("easy", "medium", "hard")
 
 
 class Exercises(LedgerDirective):
-    """A row for each exercise: links to it and to its solution, chapter, time, difficulty."""
+    """Renders a row for each exercise: links to it and its solution, chapter, time, difficulty."""
 
     def run(self) -> list[nodes.Node]:
         exercises = []

@@ -1,9 +1,9 @@
 """The record of runs on a GPU: ``{gpu-record}``, and a mark beside each statement that needs one.
 
-Both show ``book/gpu.yml``, which ``make gpu-check`` writes: no mark and no figure is typed.  A link
-to ``versions.md#gpu-PART`` becomes the mark of that part, such as "not run on a GPU"; below a link
-that is a paragraph of its own, the figures of the part follow.  In Jupyter it is a link like any
-other.
+Both show ``book/gpu.yml``, which ``make gpu-check`` writes, so no mark and no figure is typed by
+hand.  A link to ``versions.md#gpu-PART`` becomes the mark of that part, such as "not run on a GPU";
+below a link that is a paragraph of its own, the figures of the part follow.  In Jupyter it is a
+link like any other.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MARKS = {"passed": "run on a GPU", "failed": "failed on a GPU", "not run": "not 
 
 
 def read_record(env: BuildEnvironment) -> dict[str, Any]:
-    """The record of the last run; one without parts if there was none."""
+    """Return the record of the last run; it has no parts if there was none."""
     path = Path(env.srcdir, RECORD)
     env.note_dependency(str(path))
     return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {"parts": {}}
 
 
 def machine(record: dict[str, Any]) -> str:
-    """The device, the versions and the date, as text."""
+    """Return the device, the versions and the date as text."""
     return (
         f"{record['devices']} × {record['device']}, PyTorch {record['torch']}, CUDA "
         f"{record['cuda']}, cuDNN {record['cudnn']}, Python {record['python']}, {record['date']}"
@@ -92,7 +92,7 @@ class GpuMarks(SphinxTransform):
 
 
 class GpuRecord(LedgerDirective):
-    """When and where the parts ran, and a row for each."""
+    """Renders the date and the machine of the last run, and a table with a row for each part."""
 
     def run(self) -> list[nodes.Node]:
         record = read_record(self.env)

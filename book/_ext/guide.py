@@ -87,14 +87,14 @@ def row(answer: dict[str, Any], name: str) -> str:
 
 
 class PasteYourError(SphinxDirective):
-    """The field; without scripts it stays hidden."""
+    """Renders the field for a pasted error, which stays hidden without JavaScript."""
 
     def run(self) -> list[nodes.Node]:
         return [nodes.raw("", FIELD, format="html")]
 
 
 def read_atlas(path: Path) -> Iterator[dict[str, Any]]:
-    """The messages of the atlas: heading, all wordings, cause and fix, as Markdown."""
+    """Return the messages of the atlas: heading, all wordings, cause and fix, as Markdown."""
     cells = [cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown"]
     text = "\n\n".join(cells).partition("\n## No error")[0]
     for entry in re.split(r"^### ", text, flags=re.M)[1:]:
@@ -131,7 +131,7 @@ def address(env: BuildEnvironment, link: str, page: str) -> str:
 
 
 def guide_data(app: Sphinx) -> dict[str, Any]:
-    """The guide and the atlas, their texts as HTML, their links as seen from the landing page."""
+    """Return the guide and the atlas, with texts as HTML and links relative to the landing page."""
 
     def html(text: str, page: str) -> str:
         rendered = MARKDOWN.renderInline(" ".join(text.split()))

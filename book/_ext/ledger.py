@@ -2,8 +2,8 @@
 
 ``{claims-summary}`` is a table with a row for each published chapter, ``{claims-table}`` one with a
 row for each claim.  Both read ``book/claims.yml`` (the verdicts of the executed notebooks) and
-``book/articles.yml`` (the examined articles) when the page is built, so no count and no verdict on
-a page is typed.
+``book/articles.yml`` (the examined articles) when the page is built, so no count and no verdict is
+typed by hand.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LedgerDirective(SphinxDirective):
     def table(
         self, kind: str, widths: Sequence[int], head: Sequence[str], rows: Sequence[nodes.row]
     ) -> nodes.table:
-        """A table of class ``kind``, its columns as wide as ``widths`` say."""
+        """Return a table of class ``kind``, with columns of these relative ``widths``."""
         group = nodes.tgroup("", cols=len(widths))
         group += [nodes.colspec(colwidth=width) for width in widths]
         group += nodes.thead("", self.row([nodes.paragraph("", title) for title in head]))
@@ -56,7 +56,7 @@ class LedgerDirective(SphinxDirective):
 
 
 class ClaimsSummary(LedgerDirective):
-    """A row for each chapter that is in the table of contents and whose claims are all judged."""
+    """Renders a row for each chapter of the table of contents whose claims are all judged."""
 
     def run(self) -> list[nodes.Node]:
         claims = self.read(CLAIMS)
@@ -83,7 +83,7 @@ class ClaimsSummary(LedgerDirective):
 
 
 class ClaimsTable(LedgerDirective):
-    """A row for each claim; a claim of a chapter that is not published yet says so."""
+    """Renders a row for each claim, with a mark if its chapter is not published yet."""
 
     def run(self) -> list[nodes.Node]:
         rows = [self.claim(claim) for claim in self.read(CLAIMS)]
@@ -103,7 +103,7 @@ class ClaimsTable(LedgerDirective):
         )
 
     def judgement(self, claim: dict[str, Any]) -> list[nodes.paragraph]:
-        """The verdict with its evidence, and below it what it depends on."""
+        """Return the verdict with its evidence, and below it the conditions on which it depends."""
         stem, _, anchor = (claim["evidence"] or "").partition("#")
         arrived = f"notebooks/{stem}" in self.env.found_docs
         verdict = claim["verdict"] if arrived else "not yet judged"
@@ -120,7 +120,7 @@ class ClaimsTable(LedgerDirective):
         ]
 
     def conditions(self, on: str | None) -> list[nodes.paragraph]:
-        """The cases in which the run agrees with the claim, and those in which it does not."""
+        """Return the cases that agree with the claim, and the cases that do not."""
         paragraphs = []
         for condition in on.split(" | ") if on else []:
             word, _, cases = condition.partition(": ")

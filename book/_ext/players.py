@@ -120,7 +120,7 @@ def write_front_end(app: Sphinx) -> str:
 
 @functools.cache
 def stored_front_end(source: Path) -> str:
-    """The front end that the first notebook with a player stores; a test holds all to be alike."""
+    """Return the front end that the first notebook with a player stores; all store the same."""
     for path in sorted(source.glob("notebooks/*.ipynb")):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             for output in cell.get("outputs", ()):
@@ -133,7 +133,7 @@ def stored_front_end(source: Path) -> str:
 def fold_answers(app: Sphinx, document: nodes.document, docname: str) -> None:
     """Fold the content below a question that reveals its answer.
 
-    It consists of outputs of code, and of text that begins with "Observe.", up to the
+    This content consists of outputs of code, and of text that begins with "Observe.", up to the
     first other text, the next player or quiz, or the end of the section.
     """
     if app.builder.format != "html":
@@ -182,12 +182,12 @@ def revealing(after: Iterable[nodes.Node]) -> Iterator[nodes.Node]:
 
 
 def cell_of(node: nodes.Node) -> int | None:
-    """Return the number of the notebook's cell that a node is from, which MyST-NB counts by."""
+    """Return the number of the notebook's cell that a node is from, as MyST-NB counts cells."""
     return None if node.line is None else node.line // 10_000
 
 
 def summary(questions: list[dict[str, Any]]) -> nodes.raw:
-    """A place for the sum of the answers; and the answers, for paper."""
+    """Return a place for the sum of the answers, and the answers themselves for a printed page."""
     answers = "".join(
         f"<li>{inline(question['prompt'])} <em>{inline(question['explanation'])}</em></li>"
         for question in questions

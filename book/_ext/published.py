@@ -1,8 +1,8 @@
 """Additions to a published site, derived from ``repository`` in ``_config.yml`` and LICENSE.
 
-With an address: launch buttons, canonical addresses, a social card, absolute links on the 404 page
-(a server shows that one at any depth).  Without: none of these, and the site works from wherever it
-lies.
+With an address the site has launch buttons, canonical addresses, a social card, and absolute links
+on the 404 page (which a server shows at any depth).  Without an address it has none of these, and
+works from any folder.
 """
 
 from __future__ import annotations

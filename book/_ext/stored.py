@@ -1,7 +1,7 @@
 """Outputs of notebooks on other pages: ``{player} NOTEBOOK CELL`` and ``{error} NOTEBOOK CELL``.
 
-They show the notebook's own output, not a copy, so the tests cover the landing page, too.
-The option ``:line:`` of a player says before which line it opens, by the line's text.
+They show the notebook's own output, not a copy, so the tests cover the landing page, too. A
+player's option ``:line:`` is the text of the line before which it opens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sphinx.util.typing import ExtensionMetadata
 
 
 class StoredOutput(SphinxDirective):
-    """The first output, of the cell with this id, that ``node`` can show."""
+    """Shows the first output of the cell with this id that :meth:`node` can render."""
 
     required_arguments = 2
 

@@ -35,7 +35,7 @@ ALTERNATIVES = {"is", "where", "has", "-webkit-any", "matches"}
 def one_sheet(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object
 ) -> None:
-    """Link the joined sheet in place of all others."""
+    """Replace the links to all style sheets by a link to the joined one."""
     sheets = context["css_files"]
     app.sheets = THEME + [sheet.filename for sheet in sheets]
     sheets[:] = [type(sheets[0])(JOINED)]
@@ -59,7 +59,7 @@ def join(app: Sphinx, exception: Exception | None) -> None:
 
 
 def vocabulary(pages: Iterable[str], static: Path) -> set[str]:
-    """Return all words of the pages and their scripts, each name that a rule needs among them."""
+    """Return all words of the pages and their scripts, including every name that a rule needs."""
     words, scripts = set(), set()
     for page in pages:
         words.update(WORD.findall(page))

@@ -30,7 +30,7 @@ Entries = dict[str, Entry]
 
 
 def read_entries(app: Sphinx, docname: str) -> Entries:
-    """The glossary's entries by their terms."""
+    """Return the glossary's entries by their terms."""
     page = app.builder.get_relative_uri(docname, GLOSSARY)
     entries = {}
     for item in app.env.get_doctree(GLOSSARY).findall(nodes.definition_list_item):

@@ -1,9 +1,9 @@
 """Insert broken code as the starter of an exercise, which nbgrader alone cannot do.
 
 nbgrader replaces a solution by a stub that raises.  An exercise of the kind *repair this* begins
-with code to repair instead.  In the solution notebook that code has a cell of its own, executed, so
-that its error is shown; the answer cell names that cell in its metadata (``"starter": "<cell
-id>"``).  Cells tagged ``solution-only``, the starter's cell among them, are left out of the
+with code to repair instead.  In the solution notebook that code has its own cell, which is
+executed, so that its error is shown; the answer cell names that cell in its metadata (``"starter":
+"<cell id>"``).  Cells tagged ``solution-only``, the starter's cell among them, are left out of the
 exercise, and so is the word "Solution:" in its title.  ``nbgrader_config.py`` puts
 :class:`ClearSolutionsKeepStarters` in the place of nbgrader's own step.
 """
@@ -35,7 +35,7 @@ class ClearSolutionsKeepStarters(ClearSolutions):
         """Process a notebook as nbconvert's preprocessors do.
 
         Raises:
-            ValueError: a cell names a starter that is not there.
+            ValueError: a cell names a starter that does not exist.
         """
         source_of = {cell.id: cell.source for cell in nb.cells}
         nb, resources = super().preprocess(nb, resources)

@@ -123,9 +123,9 @@ def verdict(id: str, cases: Mapping[str, bool], *, one_suffices: bool = False) -
 
     Args:
         id: as in the ledger, ``"1.1"``.
-        cases: each case ("two layers: it runs": a program, and what the article says of it), and
-            whether the run agreed.  Pass the result that the cell computed, as a bool, never a
-            typed truth value.
+        cases: whether the run agreed, for each case ("two layers: it runs": a program, and the
+            article's statement about it).  Pass the result that the cell computed, as a bool, never
+            a typed truth value.
         one_suffices: for a claim with "can", or with "or" between two outcomes, which is true as
             soon as one case is.
 

@@ -190,11 +190,12 @@ class AllowRefused(TorchFunctionMode):
     changed in place; any other view that may not be changed is exchanged for the changed copy.
     Inference mode only switches gradients off.  Any other operation that raises an error runs again
     without gradients: its value is right.  ``loses_gradient`` says whether that lost a gradient;
-    None where a leaf without ``.grad`` changed, because either its old or its new value may be what
-    the program trains.
+    None where a leaf without ``.grad`` changed, because the program may train either its old or its
+    new value.
 
     Args:
-        spread_nan: replace each value whose gradient is lost by NaN, and so what depends on it.
+        spread_nan: replace each value whose gradient is lost by NaN, which spreads to all values
+        that depend on it.
     """
 
     def __init__(self, spread_nan: bool):

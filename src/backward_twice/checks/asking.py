@@ -113,7 +113,7 @@ def calls(name: str, *, seed: int = 0) -> list[Call]:
     result of an earlier one, only the first is returned.
 
     Args:
-        seed: 0 or 1 for what :func:`check` asks, another number for other inputs.
+        seed: 0 or 1 for the inputs of :func:`check`, another number for other inputs.
 
     Raises:
         LookupError: there is no such question.
@@ -133,13 +133,13 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
     """Judge ``answer`` by the question ``name`` in this process, and print the findings.
 
     If the installed package lacks the exercise, such as a teacher's own for an exam, only that is
-    printed.  A right answer is asked again as the grader will ask it: from what the answer cell
-    defines, with only the definitions that it needs.  If that result is wrong, the reason is
+    printed.  A right answer is checked again as the grader will check it: as the answer cell
+    defines it, with only the definitions that it needs.  If that result is wrong, the reason is
     printed.
 
     Args:
         name: ``"<exercise>.<question>"``.
-        answer: what the answer cell defines.
+        answer: the object that the answer cell defines.
         seed: draws other inputs than the public ones.
 
     Raises:

@@ -69,7 +69,7 @@ def _applied(function: Callable[..., Any], case: Case, *before: Any) -> Any:
 
 
 def _by_property(results: dict[str, Plain]) -> dict[str, Plain]:
-    """Flatten the results: each item of a result that is a dict becomes a property of its own."""
+    """Flatten the results: each item of a result that is a dict becomes a separate property."""
     by_property = {}
     for name, result in results.items():
         if isinstance(result, dict):

@@ -24,7 +24,7 @@ class Finding:
     Attributes:
         what: the property's name.
         passed: whether it is right.
-        text: the difference from what is right, in words.
+        text: the difference from the right result, as a sentence.
         of: the name of the result that contains the property, such as a list.
     """
 
@@ -163,7 +163,7 @@ def _shown(value: Plain) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """Name the kind of a value in words."""
+    """Describe the kind of a value, such as "a tensor of shape [2]"."""
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {list(value.shape)}"
     if isinstance(value, list | tuple):

@@ -107,7 +107,7 @@ def _draw_train(draws):
 
 
 def _is_released(net, use):
-    """Whether nothing keeps an output of the first layer alive once ``use()`` is over."""
+    """Whether nothing keeps an output of the first layer alive after ``use()`` has returned."""
     references = []
     handle = net[0].register_forward_hook(
         lambda module, given, output: references.append(weakref.ref(output))

@@ -34,7 +34,7 @@ def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str
         observed: the results of an answer, the text of plain data for each of ``inputs``.
 
     Returns:
-        nothing if no misconception fits, or so many that their replies would not help.
+        the replies; none if no misconception fits, or so many that their replies would not help.
     """
     try:
         draws = [(loads(text), case) for text, case in zip(observed, inputs, strict=True)]

@@ -48,8 +48,8 @@ class Task:
         expect: takes the inputs by name, returns the right results: plain data by name.  It runs
             only where the learner's code does not.
         run: takes the answer and the inputs by name, returns the results: plain data by name.  It
-            may build what the answer works on, such as modules and optimizers.  It runs beside the
-            learner's code, which can read and change it.
+            may build the objects that the answer works on, such as modules and optimizers.  It runs
+            beside the learner's code, which can read and change it.
         program: takes a property's name, its result (None if there is none) and the inputs by name,
             returns the property's case as a program of a few lines, or "".
     """
@@ -150,7 +150,7 @@ _LIBRARIES = tuple(
 
 
 def is_learners(file: str) -> bool:
-    """Whether a source file is neither the course's own nor PyTorch's, gradtrace's or Python's."""
+    """Whether a file is the learner's, and not part of the course, PyTorch, gradtrace or Python."""
     return not file.startswith((*_LIBRARIES, "<frozen"))
 
 

@@ -1,7 +1,7 @@
 """Observations of a running answer: how often a module ran, and how much its graphs saved.
 
 An answer may get the right values without the work that the question asks for.  These observations
-are made in the learner's own process, so they are no proof against a forged answer.
+are made in the learner's own process, so an answer that means to deceive can falsify them.
 """
 
 from contextlib import contextmanager, nullcontext
@@ -93,7 +93,7 @@ class _Reference:
 
 @contextmanager
 def _watched_saving(pack, unpack=lambda reference: reference.tensor):
-    """Install saved-tensor hooks that also see what the answer's own hooks store."""
+    """Install saved-tensor hooks that also see the objects that the answer's own hooks store."""
     enter = saved_tensors_hooks.__enter__
 
     def enter_watched(hooks):

@@ -122,8 +122,8 @@ def _folders(
     It is the folder of an earlier collection, else that of the same person, else a new one.
 
     Args:
-        collected_before: what was collected of this exercise before.
-        collected: what was collected of all of them.
+        collected_before: the record of an earlier collection of this exercise.
+        collected: the records of all exercises.
     """
     students = sorted({(file.student, file.number) for file in download.files})
     called = handles(download.platform, [*students, *collected_before.students.values()])

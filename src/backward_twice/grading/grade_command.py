@@ -1,11 +1,10 @@
 """The teacher's command: ``python -m backward_twice.grading SUBMISSIONS --out OUT``.
 
-What the teacher may have to correct is checked first: masters, private folder, output folder,
-gradebook, sandbox.  Then each submission that is not in the journal yet is read,
-rebuilt, graded, and written to the journal immediately.  Gradebook, tables and feedback are created
-from the journal at the end.  So grading may be interrupted anywhere and continued, and grading
-twice changes nothing.  No row is lost in a run with fewer submissions, such as those of one
-student.
+Everything that the teacher may have to correct is checked first: masters, private folder, output
+folder, gradebook, sandbox.  Then each submission that is not in the journal yet is read, rebuilt,
+graded, and written to the journal immediately.  Gradebook, tables and feedback are created from the
+journal at the end.  So grading may be interrupted anywhere and continued, and grading twice changes
+nothing.  No row is lost in a run with fewer submissions, such as those of one student.
 
 Exit codes: 0, every submission has a row; 2, the teacher has to correct something; 130,
 interrupted.
@@ -296,7 +295,7 @@ class Grading:
         return []
 
     def _write_uploads(self, keys: list[Key], names: list[str]) -> None:
-        """Write the zips that give the feedback back to the submissions' platforms."""
+        """Write the zip files with which a platform takes back the feedback on its submissions."""
         for name in names:
             students = {key[0]: self._participants(key) for key in keys if key[1] == name}
             collected = self.collected[name]

@@ -2,10 +2,10 @@
 
 A file may make a parser take any amount of time and memory (Python's own takes quadratic time for
 some sources, and an archive may unpack to more than fits). When the process has used up the time
-for one call, the kernel ends it, and the next call starts a new one.  So it does after the process
-died for another reason.  The results are plain JSON.
+for one call, the kernel ends it, and the next call starts a new one.  The same happens if the
+process dies for another reason.  The results are plain JSON.
 
-It imports only what the functions need: without torch it starts quickly.
+It imports only the modules that the functions need; without torch it starts quickly.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Limited(AbstractContextManager):
     """A helper process that calls functions on request; leaving the context ends it."""
 
     def __init__(self, seconds: float | None = SECONDS) -> None:
-        """Set how many seconds of processor time each call may take; start nothing yet.
+        """Set the seconds of processor time for each call; the first call starts the process.
 
-        None is for functions that need no limits, of time or memory.
+        With None there are no limits, neither of time nor of memory.
         """
         self._seconds = seconds
         self._process: subprocess.Popen | None = None
 
     def call(self, function: Callable[..., Json]) -> Json:
-        """Call ``function()`` in the process, and return its result.
+        """Call ``function()`` in the helper process, and return its result.
 
         Args:
             function: one that the other process can import from a module, or a ``partial`` of one.

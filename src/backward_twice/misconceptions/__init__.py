@@ -1,8 +1,8 @@
 """Frequent wrong answers of learners, each stored as a change of the right one.
 
 ``<exercise>/<question>.diff`` lists the misconceptions about a question.  Each begins with a line
-``# <name>: <reply>``: the reply quotes what a learner with the misconception says, and says why it
-is wrong.  The lines below it change the answer cell of the stored solution:
+``# <name>: <reply>``: the reply quotes a learner with the misconception, and explains why that is
+wrong.  The lines below it change the answer cell of the stored solution:
 
 - `` line`` keeps the answer up to the next line that is equal to it, and that line;
 - ``-line`` keeps the answer up to that line, and deletes the line;

@@ -8,9 +8,9 @@ imports torch, nothing is imported here: a finder at the front of ``sys.meta_pat
 ``torch`` and starts the watch when torch's own import has ended. An exit function, registered first
 and so called last, reports the findings.
 
-This module may only import what every Python process has loaded already, because the program may
-have its own ``json``. Annotations that Python would evaluate are quoted, because ``typing`` is not
-loaded.
+This module may import only modules that every Python process has loaded already, because the
+program may have its own ``json``. Annotations that Python would evaluate are quoted, because
+``typing`` is not loaded.
 """
 
 # Not pathlib and not contextlib.

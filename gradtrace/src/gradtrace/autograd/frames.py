@@ -338,7 +338,7 @@ PLAIN = (type(None), bool, int, float, str)
 
 
 def contents(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a container, a module or another object contains, each with its key as text.
+    """Yield the contents of a container, a module or another object, each with its key as text.
 
     The methods of the object's class are bypassed, so none of the program's code runs. Containers
     are copied first, since another thread may be changing them.

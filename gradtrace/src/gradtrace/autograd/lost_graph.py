@@ -1,4 +1,4 @@
-"""Where the source shows that a value lost its graph, for a watch that did not record it.
+"""Find in the source where a value lost its graph, for a watch that did not record it.
 
 The expression on which ``backward()`` was called is followed through the assignments of its scope
 and the functions of the program that it calls. It lost its graph only if each of its operands did,
@@ -66,8 +66,8 @@ def _root(call: ast.Call) -> ast.expr | None:
 class _Reader:
     """Finds where the values in one scope of a file lost their graphs.
 
-    ``variables`` are the values of names, ``arguments`` those of the call: for each parameter the
-    reader and the expression of the caller.
+    ``variables`` maps names to their values. ``arguments`` maps each parameter to the expression
+    that the caller passes, with the caller's reader.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ _Key = TypeVar("_Key")
 def named_like(name: str, descriptions: Mapping[_Key, str]) -> _Key | None:
     """Return the key whose description shares a word, or the start of one, with a name.
 
-    None if there is no such key, or more than one.
+    Return None if there is no such key, or more than one.
 
     >>> named_like("g_loss", {1: "opt_d discriminator", 2: "opt_g generator"})
     2

@@ -73,10 +73,10 @@ class Node(NamedTuple):
     thread), None for leaves. ``leaf`` describes the leaf tensor of an AccumulateGrad node and is
     None for every other node. ``state`` is ``"freed"`` if any saved tensor is freed, else the first
     of ``"modified"``, ``"packed"``, ``"alive"`` that applies, else ``"saves nothing"``; it is
-    ``"hidden"`` if PyTorch does not show to Python what the node saves. ``outputs`` are the shapes
-    and dtypes of the operation's results. They are empty in PyTorch 2.4.1, which does not report
-    them, and in a graph of more than 5,000 nodes without a ``model``, because reading them takes as
-    long as reading all the rest.
+    ``"hidden"`` if PyTorch does not expose the node's saved tensors to Python. ``outputs`` are the
+    shapes and dtypes of the operation's results. They are empty in PyTorch 2.4.1, which does not
+    report them, and in a graph of more than 5,000 nodes without a ``model``, because reading them
+    takes as long as reading all the rest.
     """
 
     name: str

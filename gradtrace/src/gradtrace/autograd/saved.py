@@ -1,4 +1,4 @@
-"""Read what live nodes saved for backward, without keeping any of it alive.
+"""Read the tensors that live nodes saved for backward, without keeping any of them alive.
 
 Saved tensors are read through the node attributes ``_raw_saved_*``. Their ``data`` is the tensor,
 or None once backward has freed it; reading it runs no saved-tensor hook, recomputes nothing and
@@ -103,7 +103,8 @@ def describe(
     """Copy the state of traversed nodes into plain data.
 
     Args:
-        roles: what else keeps a storage alive; the storages of leaves among the nodes are added.
+        roles: the role of each storage that something else keeps alive; those of the nodes' leaves
+        are added.
         names: the name of each parameter, by identity.
         with_outputs: whether to read the shapes and dtypes of each operation's outputs.
     """
@@ -153,7 +154,7 @@ class _Layout(NamedTuple):
     """The properties that all nodes of one type have in common, looked up once.
 
     ``slots`` holds for each slot its name, the getter of its handle, and the getter that checks its
-    version. ``hidden`` nodes do not show to Python what they save.
+    version. PyTorch does not expose the saved tensors of ``hidden`` nodes to Python.
     """
 
     name: str
@@ -269,7 +270,7 @@ def _slot_of(name: str, state: str, tensor: torch.Tensor, roles: _Roles) -> Save
 
 
 def _checked_state(node: LiveNode, handle: Any, checked: _Getter) -> str:
-    """Return the state alive if PyTorch can unpack this saved tensor, else the state modified."""
+    """Return "alive" if PyTorch can unpack this saved tensor, else "modified"."""
     try:
         checked(node)
         return ALIVE

@@ -333,12 +333,12 @@ def explore(
         controls: for each argument of the function that the reader may change, what ``interact``
             takes: a bool, a list or dict of options, a ``(min, max[, step])`` tuple, a number, an
             ipywidget with finitely many values, or ``ipywidgets.fixed(value)``.
-            :class:`DeviceDropdown` is the control to choose a device with.
-        edits: what the reader may do to the program: for each edit its name, and for each line of
-            the function (by its text or number) the text that takes its place.  An empty text
-            removes the line; a line ``...`` stands for the line as it is, so that
-            ``{"a.backward()": "...\\nh = w.exp()"}`` adds a line below it.  All combinations are
-            run beforehand, except of edits that replace the same line.
+            :class:`DeviceDropdown` is the control for choosing a device.
+        edits: the changes that the reader may make: for each edit its name, and for each line of
+            the function (by its text or number) the text that replaces it.  An empty text removes
+            the line; a line ``...`` stands for the line as it is, so that ``{"a.backward()":
+            "...\\nh = w.exp()"}`` adds a line below it.  All combinations are run beforehand,
+            except of edits that replace the same line.
         ask: a question that the player asks before it shows how the program ends, such as
             :class:`~gradtrace.questions.WhichLineRaises`.
 
@@ -347,8 +347,8 @@ def explore(
 
     Raises:
         TypeError: there is no control and no edit, the function has no such argument, an argument
-            is left without a value, or one is called ``ask`` or ``edits``, as explore's
-            own; edits of something that is not defined with ``def``.
+            is left without a value, or one is called ``ask`` or ``edits``, like explore's own
+            arguments; edits of something that is not defined with ``def``.
         ValueError: a control has no finite list of values, its options cannot be compared (tensors,
             arrays), or there are more than ``MAX_SETTINGS`` (64) settings; an edit names no line
             or gives no valid program; a question cannot be answered from the traces

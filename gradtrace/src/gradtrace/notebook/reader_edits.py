@@ -3,7 +3,7 @@
 An edit maps lines of the function to the text that replaces them. An empty text removes the line,
 and a line ``...`` of the text stands for the original line, so that lines can be added before or
 after it. Edits combine unless two of them replace the same line. Each combination is compiled into
-a function of its own, whose source the debugger, the tracer and tracebacks find as usual.
+a separate function, whose source the debugger, the tracer and tracebacks find as usual.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Edits:
 def compiled(function: FunctionType, source: str) -> FunctionType:
     """Compile this source with the globals, defaults and closure of another function.
 
-    Its first line has the number of the other's ``def``.
+    Its first line gets the line number of the other function's ``def``.
 
     Raises:
         ValueError: the source is not that of one valid function.
@@ -213,8 +213,8 @@ def _code_of(name: str, module: CodeType) -> CodeType:
 def definitions(function: FunctionType) -> str:
     """Return statements that define, in an empty notebook, the globals that a function reads.
 
-    Modules and the names of other modules are imported; the source of what the function's own
-    module defines is copied, and constants are written out where their ``repr`` is an expression.
+    Modules, and names from other modules, are imported. The source of definitions in the function's
+    own module is copied, and constants are written out if their ``repr`` is an expression.
     """
     statements: dict[str, None] = {}
     _collect(function, statements, {function.__name__})

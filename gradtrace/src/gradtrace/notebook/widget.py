@@ -1,8 +1,8 @@
 """Play a trace in a live notebook: an anywidget around :mod:`gradtrace.player.page`.
 
 That front end is the module of :class:`Player`, an ordinary ipywidget whose ``trace``, ``step`` and
-``answer`` can be observed and linked. It reaches a page in two ways. A displayed player is a view
-like any ipywidget's, and disappears with its kernel. A page that
+``answer`` can be observed and linked. A player appears in a notebook in two ways. A displayed
+player is a view like any ipywidget's, and disappears with its kernel. A page that
 :func:`gradtrace.player.page.static_html` made with the player's ``key`` needs no kernel. While a
 kernel runs, the page and the player change together, and no view is needed, because a front end
 creates a model of each widget.
@@ -25,9 +25,9 @@ class Player(anywidget.AnyWidget):
     """An ipywidget that plays one trace at a time.
 
     ``trace`` is a :func:`gradtrace.player.page.payload`; ``step`` is the step shown, from 0; both
-    can be set, observed and linked. A new trace keeps the step, as far as it has so many.
-    ``question`` is the question that the player asks first, or None, and ``answer`` lists the
-    reader's choices.
+    can be set, observed and linked. A new trace keeps the step, or begins at its last step if it
+    has fewer. ``question`` is the question that the player asks first, or None, and ``answer``
+    lists the reader's choices.
 
     ``setting`` holds, for each control, the index of its option, None for another value.
     ``controls`` are the live ones, in the form that :func:`gradtrace.player.page.static_html`

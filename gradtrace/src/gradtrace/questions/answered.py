@@ -122,7 +122,8 @@ class DoesItRaise(Asked):
 class WhatIsFreedNext(Asked):
     """Ask which node's saved tensors are freed next, after the line ``after``.
 
-    ``believes`` has names or indices.  Where one line frees those of several nodes, each is right.
+    ``believes`` has names or indices.  If one line frees those of several nodes, each of these is
+    right.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -193,9 +194,9 @@ class WhatIsFreedNext(Asked):
 class WhichTensorGoesNext(Asked):
     """Ask which tensor's last reference is dropped next, after the line ``after``.
 
-    Nodes refer to what they saved, variables to what they name.  Parameters and other leaves cannot
-    be chosen.  ``believes`` has names of variables or indices in ``Trace.tensors``.  Where one line
-    deletes several, each of them is right.
+    Nodes refer to the tensors that they saved, variables to those that they name.  Parameters and
+    other leaves cannot be chosen.  ``believes`` has names of variables or indices in
+    ``Trace.tensors``.  If one line deletes several, each of them is right.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -301,7 +302,8 @@ class HowManyBytes(Asked):
 class WhichLineHoldsMost(_AskedForLine):
     """Ask after which line saved tensors hold the most bytes of activations.
 
-    ``believes`` names lines by number or text.  Where several lines leave the most, each is right.
+    ``believes`` names lines by number or text.  If several lines leave the most, each of them is
+    right.
 
     >>> import torch
     >>> from gradtrace import trace

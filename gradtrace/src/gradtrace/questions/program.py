@@ -92,10 +92,10 @@ class Asked:
     """The base class of all questions.
 
     Args:
-        prompt: the question in words; each class has a default.
-        believes: for each wrong choice, the misconception that leads to it and its correction.
-            The reply appends this text to what the run did there.
-        why: text that the reply to the right choice appends to what the run did there.
+        prompt: the text of the question; each class has a default.
+        believes: for each wrong choice, the misconception that leads to it and its correction.  The
+            reply appends this text to the fact about the run.
+        why: text that the reply to the right choice appends to the fact about the run.
         setting: the controls whose value differs from the player's initial setting.
         after: the line, as number or text, after which the question is asked: the player shows the
             steps up to it.  None asks before the first line.

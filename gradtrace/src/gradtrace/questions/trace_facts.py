@@ -1,4 +1,4 @@
-"""Facts of a trace in words: what a line did, what refers to a tensor, how the program ended."""
+"""Sentences about a trace: the effect of a line, references to a tensor, the end of the program."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class _Picture(Picture):
         return f"<ul>{''.join(items)}</ul>"
 
     def look(self) -> object:
-        """Return a value that is equal for pictures that differ in their stubs and numbers only."""
+        """Return a value that is equal for pictures that differ only in their stubs and numbers."""
         boxes = self.drawing.boxes
         inner = [i for i, box in enumerate(boxes) if box.kind != "outside"]
         faces = [self.faces[i] for i in inner]

@@ -2,7 +2,7 @@
 
 A record (a dataclass or a named tuple) is a list that begins with the number of its class, from 1,
 and goes on with the values of its fields; any other list begins with 0, unless it is empty.  A list
-of a single number refers to an item of ``shared``.  ``classes`` names the fields of each class.
+with a single number refers to an item of ``shared``.  ``classes`` names the fields of each class.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ A :class:`Trace` is plain data: it contains neither tensors nor widgets, so it c
 stored and sent. Nodes are identified by their index in ``Trace.nodes``; each :class:`Step` lists
 the states that differ from the step before, so that many steps of a large graph stay small. Tensors
 are in ``Trace.tensors``: the nodes that saved a tensor, the variables that name it and its leaf
-refer to it by index, which shows what shares memory. A trace has two levels, as a debugger has: the
-lines are :attr:`Trace.steps`, and the nodes that a line's backward pass ran are the steps inside of
-it, :attr:`Step.inside`.
+refer to it by index, which shows which of them share memory. A trace has two levels, as a debugger
+has: the lines are :attr:`Trace.steps`, and the nodes that a line's backward pass ran are the steps
+inside of it, :attr:`Step.inside`.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class TraceNode:
     leaf variable, if it has one, else the node's own. ``order`` counts the operations in the order
     of their creation, from 0; it is None for leaves. ``tensor`` is the tensor of a leaf, an index
     in ``Trace.tensors``, and None for all other nodes. ``call`` is the innermost call of a module
-    that made the operation, an index in ``Trace.calls``; None outside of modules. ``made`` are the
-    shapes of the operation's results, with a dtype other than float32, as text: ``"[4, 16]"``, ``"2
-    × [8] float64"``; empty if PyTorch does not record them.
+    in which the operation ran, an index in ``Trace.calls``; None outside of modules. ``made`` are
+    the shapes of the operation's results, with a dtype other than float32, as text: ``"[4, 16]"``,
+    ``"2 × [8] float64"``; empty if PyTorch does not record them.
     """
 
     name: str
@@ -181,17 +181,17 @@ class Step:
     the order of ``Trace.nodes``. ``held`` counts the bytes of saved tensors, each storage once:
     activations, leaves, inputs (the program keeps the last two alive anyway). ``gradients`` counts
     the bytes of the ``.grad`` of leaves and variables. ``peak`` is the largest number of bytes that
-    tensors made by the program occupied at once while ``ran`` ran, ``device`` what PyTorch's own
-    counters say of the accelerators in use, ``{"allocated", "peak"}`` in bytes
+    tensors made by the program occupied at once while ``ran`` ran, ``device`` the values of
+    PyTorch's own counters of the accelerators in use, ``{"allocated", "peak"}`` in bytes
     (:class:`gradtrace.autograd.live_bytes.DeviceCounters`); both are None if they were not
-    measured. ``values`` are the live numbers, texts and truth values. ``raised`` is set if
-    ``ran`` raised an exception, caught by the function or not.
+    measured. ``values`` are the live numbers, texts and truth values. ``raised`` is set if ``ran``
+    raised an exception, caught by the function or not.
 
     ``inside`` are the steps of the nodes that ran while ``ran`` did, in the order in which they
-    ended. In such a step ``node`` is the name of the node (None for a line), and ``run`` what
-    happened there; ``changed`` and ``gone`` are relative to the step inside before it, or, in the
-    first one, to the line before. ``ran`` and ``line`` are both the line that runs. ``unrecorded``
-    counts the nodes that ran beyond the limit of recorded ones.
+    ended. In such a step ``node`` is the name of the node (None for a line), and ``run`` the record
+    of its run; ``changed`` and ``gone`` are relative to the step inside before it, or, in the first
+    one, to the line before. ``ran`` and ``line`` are both the line that runs. ``unrecorded`` counts
+    the nodes that ran beyond the limit of recorded ones.
     """
 
     line: int | None

@@ -260,7 +260,7 @@ def _mark_all(call: BackwardCall, roots: list[Any]) -> None:
 
     An earlier call that ran to the leaves has freed everything below its nodes, so the traversal
     stops there. It continues below nodes of a call with ``inputs=``, because that may have freed
-    only a part of what they reach.
+    only a part of the graph below them.
     """
     leaf, pending, passed = _torch.LEAF, roots.copy(), set()
     edges_tag, hold_edges, freed_tag = _torch.EDGES, _torch.hold_edges, FREED_TAG

@@ -121,8 +121,8 @@ requires_grad: Callable[[torch.Tensor], bool] = attrgetter("requires_grad")
 class Operation:
     """An operation before it runs: its kind, its caller, its tensors and their versions.
 
-    ``prior_state`` is what the operation may change: the number of the last backward call if it
-    computes a gradient, and whether the tensor required grad if it sets that.
+    ``prior_state`` is the state that the operation may change: the number of the last backward call
+    if it computes a gradient, and whether the tensor required grad if it sets that.
     """
 
     kind: str

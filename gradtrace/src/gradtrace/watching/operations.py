@@ -4,12 +4,12 @@ It is a ``TorchFunctionMode`` that passes every operation on and records which l
 nodes, which line modified a tensor in place, and which call detached a result. It decides nothing.
 
 The operation runs in a *stand-in*: a function with the file, line and globals of the line that
-called it. So a warning that PyTorch raises names that line and is counted there, and an error
-leaves with the traceback that it would have without the observer.
+called it. So a warning that PyTorch raises names that line and is counted there, and an error has
+the traceback that it would have without the observer.
 
 The observer steps aside in code that ``torch.compile`` compiles, inside an optimizer's step (but
 not in the closure that the step calls), and under ``torch.func``, ``torch.jit.trace``,
-``torch.export`` and other dispatch modes. It sees nothing of what happens there.
+``torch.export`` and other dispatch modes. It does not see the operations there.
 """
 
 from __future__ import annotations

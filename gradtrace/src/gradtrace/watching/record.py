@@ -52,9 +52,9 @@ SCALING = ("MulBackward0", "DivBackward0", "NegBackward0")  # nodes that hand a 
 class BackwardCall:
     """A call of ``backward`` or ``autograd.grad``, made when the counter was at ``sequence_nr``.
 
-    ``roots`` are the numbers of the nodes that it began at, and of those that these only scale;
-    ``output_nrs`` say which outputs of these nodes were the losses. ``whole`` calls ran to the
-    leaves, not to some inputs only. ``failed`` calls may have freed a part of their graph.
+    ``roots`` are the numbers of the nodes at which it began, and of the nodes that these only
+    scale; ``output_nrs`` say which outputs of these nodes were the losses. ``whole`` calls ran to
+    the leaves, not to some inputs only. ``failed`` calls may have freed a part of their graph.
     """
 
     keeps_graph = False
@@ -178,8 +178,8 @@ class Memory:
 class Modification:
     """An in-place modification of a tensor, made when the counter was at ``sequence_nr``.
 
-    ``memory`` is what may have changed, None if unknown; ``last_call`` is the number of the last
-    backward call before it.
+    ``memory`` is the memory that may have changed, None if unknown; ``last_call`` is the number of
+    the last backward call before it.
     """
 
     location: Location | None
@@ -196,10 +196,10 @@ class Cut:
     """The place where a tensor lost its graph; ``cut_by_<how>`` is the name of the evidence.
 
     ``shape`` is the shape of a value that Python or NumPy read, from which it is recognized if it
-    becomes a tensor again. ``of`` are the storages of what a gradient is the gradient of,
-    ``through`` those of the leaves of its graph; ``function`` is the custom function that cut it
-    off. An ``intermediate`` value was computed in the forward of a custom function, by an operation
-    that has a derivative.
+    becomes a tensor again. Of a gradient, ``of`` are the storages of the tensors that it was
+    computed for, and ``through`` those of the leaves of its graph; ``function`` is the custom
+    function that cut it off. An ``intermediate`` value was computed in the forward of a custom
+    function, by an operation that has a derivative.
     """
 
     how: str
@@ -432,7 +432,7 @@ class Timeline:
     def ended(self, call: BackwardCall) -> None:
         """Record whether another thread recorded the graph of this call's gradients.
 
-        The engine's thread of an accelerator does, and numbers the nodes by its own counter.
+        The engine's thread for an accelerator does, and numbers the nodes by its own counter.
         """
         if call.creates_graph and (
             call.on_accelerator or _torch.next_sequence_nr() == call.sequence_nr

@@ -17,7 +17,7 @@ _OUR_FOLDER = f"{Path(__file__).parent}{os.sep}"
 def remove_our_frames(error: BaseException) -> None:
     """Remove the observer's frames from the beginning of an error's traceback.
 
-    This is a function of its own because the frames of a traceback refer to the observer's frame: a
+    This is a separate function because the frames of a traceback refer to the observer's frame: a
     local variable there for the traceback would create a cycle, which keeps the tensors of all
     these frames alive until the garbage collector runs.
     """

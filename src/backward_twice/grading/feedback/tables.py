@@ -1,7 +1,7 @@
 """The teacher's tables, ``grades.csv`` and ``class.csv``, and the command's summary.
 
 ``grades.csv`` has a row for each submission.  ``class.csv`` has one for each student and a column
-for each exercise, in the form of the class list, so that the platform the list is from imports it.
+for each exercise, in the form of the class list, so that the platform of the list can import it.
 Canvas wants ``Student``, ``ID`` and ``Section`` in front and may have a row of points possible
 (lib/gradebook_importer.rb in github.com/instructure/canvas-lms); Moodle takes any columns and asks
 which is which (docs.moodle.org, "Grade import").
@@ -104,7 +104,7 @@ def write_class(
 ) -> list[str]:
     """Write ``class.csv``: each student's points in each of the exercises ``max_points``.
 
-    Where nothing was handed in the cell is empty.
+    A cell is empty if nothing was handed in.
 
     Args:
         rows: those of ``grades.csv``, each with its person.

@@ -1,1 +1,1 @@
-"""Read what students hand in, in a process with limits, and trust none of it."""
+"""Read submissions in a process with limits, without trusting their content."""

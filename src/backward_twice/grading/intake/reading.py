@@ -1,4 +1,4 @@
-"""Read what students hand in and rebuild it, in a process with limits (:class:`.Limited`).
+"""Read submissions and rebuild them from the master, in a process with limits (:class:`.Limited`).
 
 A submission that takes too much time or memory to be read is rejected, and the next one is read.
 """

@@ -1,4 +1,4 @@
-"""Rebuild a submission from the master: the answer cells' sources are the student's, all else ours.
+"""Rebuild a submission from the master: only the sources of the answer cells are the student's.
 
 Definitions in the student's other cells that an answer uses (an import, a helper, a constant) are
 put before it, and are trusted as little as the answer.  Nothing else in these cells is run: no
@@ -54,7 +54,7 @@ def answers(
         masters: all exercises, to recognise the cells of another one.
 
     Raises:
-        Rejected: there is no answer cell at all, or they are too long.
+        Rejected: there is no answer cell, or the answers are too long.
     """
     handed = [_read(cell) for cell in cells]
     sources: dict[str, tuple[str, ...]] = {}
@@ -223,7 +223,7 @@ def _without_installs(
 ) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     """Return the sources without lines that install something or choose how plots are shown.
 
-    Where they are graded there is no network to install from and nobody to see a plot.
+    The grader has no network to install from, and nobody would see a plot.
     """
     programs: dict[str, None] = {}
 

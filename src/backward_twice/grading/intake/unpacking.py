@@ -1,7 +1,8 @@
-"""List the files of a download and copy them into a student's folder; open zips.
+"""List the files of a download, unpack its zips, and copy the files into a student's folder.
 
 Unpacking a student's zip may take any amount of time and memory, so these functions are called in a
-process with limits (:class:`.Limited`).  No more of a file is copied than a notebook may have.
+process with limits (:class:`.Limited`).  A file is copied only up to the largest size of a
+notebook.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Jobs are created only as workers need them, so a class of ten thousand takes as much memory as one
 of ten.  If a worker dies, such as when the machine is out of memory, only its job is affected, and
 another worker takes its place.  The job is tried again at the end, alone, because another job may
-have been the reason.  So is a job that exceeded the time by the clock, unless such retries have
-already taken :data:`RETRY_SECONDS`. The second result is final, and a job that still kills its
-worker has failed.
+have been the cause.  A job that exceeded its wall-clock time is also tried again, unless such
+retries have already taken :data:`RETRY_SECONDS`. The second result is final, and a job that still
+kills its worker has failed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Workers(AbstractContextManager):
         self._threads = ThreadPoolExecutor(number)
 
     def submit(self, task: Callable[[Json], Json], job: Json) -> Future[Json]:
-        """Have a worker do a job; the future has its result, or raises as :meth:`.Limited.call`."""
+        """Submit a job to a worker; the returned future raises errors as :meth:`.Limited.call`."""
         return self._threads.submit(self._call, partial(task, job))
 
     def _call(self, function: Callable[[], Json]) -> Json:

@@ -1,8 +1,8 @@
 """The hidden inputs: drawn after the submission was read, from a secret that the teacher keeps.
 
 A draw's seed is HMAC(secret, assignment, question, digest of the answers, number).  So no student
-knows the inputs beforehand, each submission gets different inputs, and grading again draws the
-same.  The secret is created once and stored in the output folder.
+knows the inputs beforehand, each submission gets different inputs, and grading again draws the same
+inputs.  The secret is created once and stored in the output folder.
 
 The private folder (``--private``) may contain ``<exercise>.py``, with a function for each question
 that draws the teacher's own inputs, which are asked in addition::
@@ -48,7 +48,7 @@ class Draws:
         return self._hmac("digest", self.source).hex()
 
     def key(self, *parts: str) -> str:
-        """Return a digest of ``parts`` that only the secret's owner can make."""
+        """Return a digest of ``parts`` that only the owner of the secret can compute."""
         return self._hmac("key", *parts).hex()
 
     def seeds(self, master: Master, asked: QuestionCell, answers: str) -> list[int]:

@@ -159,8 +159,8 @@ _SENT = ("kind", "source", "question", "draws")
 def judged(job: Json, results: list[StepResult]) -> Json:
     """Judge the results of the job's steps.
 
-    The result is marked ``slow`` if a step exceeded the time by the clock: it is final only if no
-    other job ran beside it.
+    The result is marked ``slow`` if a step exceeded its wall-clock time: it is final only if no
+    other job ran at the same time.
 
     Args:
         job: with its inputs drawn.

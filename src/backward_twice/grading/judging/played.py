@@ -1,7 +1,7 @@
 """The player of the smallest wrong case: the effect of each of its lines on the autograd graph.
 
 It is gradtrace's trace as a table, for a page without scripts, which is read aloud and printed as
-it stands.  The program is the question's own, drawn for one answer; nothing of a student's is run.
+it stands.  The program is the question's own, drawn for one answer; no code of a student is run.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def play_program(program: str) -> list[dict[str, Any]]:
     """Run one of the course's own programs line by line.
 
     Returns:
-        for each line that ran, in order, ``{"line": its source, "did": what it did in words,
-        "held": the bytes of activations that saved tensors hold after it}``; nothing of a program
-        that is empty, or is more than :data:`MOST_LINES` lines to run.
+        for each line that ran, in order, ``{"line": its source, "did": a sentence about its effect,
+        "held": the bytes of activations that saved tensors hold after it}``; none if the program is
+        empty, or runs more than :data:`MOST_LINES` lines.
     """
     if not program:
         return []

@@ -43,12 +43,12 @@ class File:
     """A file of a download: its student, and its name without the platform's additions.
 
     Attributes:
-        path: where it lies in the download, by ``/``.
+        path: its path in the download, with ``/`` between the parts.
         student: the name that the platform gives.
         number: the platform's number of the student, text of digits, or "".
-        name: the file's own name, the student's subfolders before it.
+        name: the file's own name, preceded by the student's subfolders.
         key: identifies the submission when feedback is uploaded.
-        late: whether the platform says so.
+        late: whether the platform marks it as late.
     """
 
     path: str
@@ -73,7 +73,7 @@ def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
 
     Args:
         root: the name of the folder or archive itself.
-        exercise: whose notebooks these should be.
+        exercise: the name of the exercise.
     """
     paths = sorted(paths)
     visible = [path for path in paths if not _hidden(path)]
@@ -120,7 +120,7 @@ def _hidden(path: str) -> bool:
 
 
 def _is_nobodys(path: str) -> bool:
-    """Whether a hidden file is a program's own copy, and not a student's notebook."""
+    """Whether a program wrote the hidden file, so that it is not a student's notebook."""
     hidden = [part for part in path.split("/") if part.startswith((".", "__MACOSX"))]
     return not path.endswith(".ipynb") or any(
         part.startswith(("._", ".ipynb_checkpoints", ".git", ".Trash", "__MACOSX"))

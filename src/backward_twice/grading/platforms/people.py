@@ -10,8 +10,8 @@ has, never by a part of an address or account.  The folder of somebody who is no
 row of its own with ``?`` in the column ``same as``, or a guess, ``1001?``, which the teacher
 confirms by deleting the question mark.
 
-The lists may come in any order, so the file has only what does not depend on it: rows with the same
-identifier become one row, and a name that two persons of one list have stays marked as shared.
+The lists may come in any order, so the file has only data that does not depend on it: rows with the
+same identifier become one row, and a name that two persons of one list have stays marked as shared.
 Whether two rows with the same name are one person's is decided again each time: they are, unless
 the name is shared or both have an identifier of one kind.
 """
@@ -51,8 +51,9 @@ class Identity:
         student: the name of the folder.
         marks: what identifies the person: the values of each kind, the names, and the names that
             are shared with somebody in the same class list.
-        same_as: "" for a person; for a folder, and for a row that was found to be another's, the
-            ``student`` of that person, with a question mark until the teacher has confirmed it.
+        same_as: "" for a person; for a folder, and for a row that turned out to be another
+            person's, the ``student`` of that person, with a question mark until the teacher has
+            confirmed it.
     """
 
     student: str
@@ -91,7 +92,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Handle:
-    """The platform's name and number of somebody who handed in.
+    """A platform's name and number for the owner of a submission.
 
     ``is_unique`` says that no other submission in the download has this name.
     """
@@ -225,7 +226,7 @@ class People:
         return self.rows[persons.pop()] if len(persons) == 1 else None
 
     def free_name(self, wanted: str) -> str:
-        """Return a folder's name that no row has, not even in other upper and lower case."""
+        """Return a name for a folder that no row has, ignoring differences of case."""
         taken = {folded(student) for student in self.rows}
         name, number = folder_name(wanted), 1
         while folded(name) in taken:
@@ -246,10 +247,10 @@ class People:
             del self.rows[folder]
 
     def person(self, folder: str, handle: Handle) -> Identity | None:
-        """The person to whom the folder belongs, if there is exactly one.
+        """Return the person to whom the folder belongs, if there is exactly one.
 
         Args:
-            handle: what the platform calls its owner; the folder's name where none gave it.
+            handle: the platform's name and number for its owner, or else the folder's name.
         """
         row = self.rows.get(folder)
         if row and row.is_confirmed and not row.identifiers:

@@ -1,9 +1,9 @@
 """Read the class list that a platform exports: its persons, with names and numbers.
 
 It is the teacher's own CSV file with a header: Canvas's export of its gradebook, Moodle's list of
-participants, export of grades or grading worksheet, GitHub Classroom's roster, or one made by hand.
-Its columns are recognised by their names.  Those that identify persons keep their content and
-order, because the platform needs them when it imports points.
+participants, export of grades or grading worksheet, GitHub Classroom's roster, or a file written by
+hand.  Its columns are recognised by their names.  Those that identify persons keep their content
+and order, because the platform needs them when it imports points.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Roster:
         return self._groups.get(words(name), ())
 
     def column_of(self, exercise: str) -> str:
-        """The heading of the column that holds an exercise's points, else the exercise's name.
+        """Return the heading of the column with an exercise's points, else the exercise's name.
 
         Canvas writes ``two_losses (4711)``, Moodle ``Assignment: two_losses (Real)``.
         """

@@ -3,9 +3,9 @@
 * **Moodle**, *Upload multiple feedback files in a zip*: a file belongs to the participant whose
   number is in the folder's name, ``Ada Lovelace_4711_assignsubmission_file/two_losses.html``
   (``mod/assign/feedback/file/importziplib.php`` in github.com/moodle/moodle).
-* **Canvas**, *Upload submissions*: a file belongs to the submission whose name it has, and is given
-  back under the name it was handed in with: so it is a notebook (``generate_comments_from_files``
-  in github.com/instructure/canvas-lms).
+* **Canvas**, *Upload submissions*: a file belongs to the submission whose name it has, and is
+  returned under the name with which it was handed in, so it is a notebook
+  (``generate_comments_from_files`` in github.com/instructure/canvas-lms).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _FOLDER = ".collected"
 class Collected:
     """The origin of an exercise's submissions, by the names of the students' folders.
 
-    ``keys`` are the platform's keys of the submissions, ``late`` the folders that it calls late,
-    and ``students`` its name and number of each student.
+    ``keys`` are the platform's keys of the submissions, ``late`` the folders that it marks as late,
+    and ``students`` its name and number for each student.
     """
 
     platform: str

@@ -5,9 +5,9 @@ object.  Anything else (too many bytes, no line in time, the end of the stream, 
 becomes the failure of the current step.
 
 Processor time is limited, because other work on the machine does not use it up.  A step that waits
-uses none, so there is also a limit by the clock, several times as long; a step that exceeds it is
-``slow`` and not ``timeout``, because the machine may have been busy.  A step whose threads all
-sleep does not wait for the machine, so it ends sooner and is not repeated; the limits of later
+uses none, so there is also a limit of wall-clock time, several times as long; a step that exceeds
+it is ``slow`` and not ``timeout``, because the machine may have been busy.  A step whose threads
+all sleep does not wait for the machine, so it ends sooner and is not repeated; the limits of later
 steps are shorter then, so that sleeping submissions cannot delay a class.
 """
 
@@ -37,8 +37,8 @@ class Budget:
 
     Attributes:
         processor: seconds of processor time.
-        end: when its time by the clock ends.
-        idle: seconds by the clock that a step may do nothing.
+        end: the moment at which its wall-clock time ends.
+        idle: wall-clock seconds that a step may be idle.
     """
 
     def __init__(self, limits: SubmissionLimits) -> None:
@@ -182,7 +182,7 @@ def too_much_memory(limits: SubmissionLimits) -> str:
 
 
 def parsed(line: bytes) -> dict[str, Any] | Failure:
-    """Return a line as an event; no line raises an exception.
+    """Parse a line as an event; no line can make this raise an exception.
 
     >>> parsed(b'{"began": 0}')
     {'began': 0}

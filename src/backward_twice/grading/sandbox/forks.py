@@ -38,13 +38,14 @@ _DOES_NOT_END = "it does not end"
 
 
 class Sandbox(contextlib.AbstractContextManager):
-    """Starts each submission as a fork of one warm process, in namespaces of its own.
+    """Starts each submission as a fork of one warm process, in its own namespaces.
 
-    The warm process starts when needed, also after it died; leaving the context ends it.
+    The warm process is started when it is needed, again if it has died; leaving the context ends
+    it.
     """
 
     def __init__(self, hide: Iterable[str | os.PathLike[str]] = ()) -> None:
-        """Set the folders ``hide``, which no submission may see; start nothing yet."""
+        """Set the folders to ``hide`` from submissions; the first one starts the process."""
         self._command = bubblewrap_command(tuple(map(Path, hide)))
         self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None
@@ -55,7 +56,7 @@ class Sandbox(contextlib.AbstractContextManager):
         return Namespaces(self._command, limits)
 
     def start(self, limits: SubmissionLimits, exercises: Sequence[str] = ()) -> Fork:
-        """Start a submission in namespaces of its own, with the questions of these exercises."""
+        """Start a submission in its own namespaces, with the questions of these exercises."""
         return Fork(self, self.namespaces(limits), limits, exercises)
 
     def fork(self, terms: dict[str, Any], fds: list[int]) -> None:

@@ -18,15 +18,15 @@ class SubmissionLimits:
 
     Attributes:
         seconds: of processor time, for each step.
-        clock: how many times as long a step, and the submission, may take by the clock, because a
-            busy machine or a slow disk is not the student's fault.
+        clock: how many times as long a step, and the submission, may take in wall-clock time,
+            because a busy machine or a slow disk is not the student's fault.
         memory: bytes, for all its processes together, beyond what Python and torch take.
         processes: processes and threads at one time.
         output: characters kept of what a step prints.
         files: bytes in all files together; there are no more than 4,096 files.
-        total: seconds of processor time for the submission, fresh starts included.
-        idle: seconds by the clock that a step may do nothing: none of its processes runs, is ready
-            to run or waits for a disk.  A busy machine is not the reason then.
+        total: seconds of processor time for the submission, including restarts.
+        idle: wall-clock seconds that a step may be idle: none of its processes runs, is ready to
+            run or waits for a disk, so a busy machine is not the reason.
         idle_again: the same for the steps after one that exceeded ``idle``.
     """
 

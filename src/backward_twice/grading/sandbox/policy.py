@@ -18,8 +18,8 @@ def bubblewrap_arguments(hide: Iterable[Path] = ()) -> list[str]:
 
     Args:
         hide: folders that stay out of sight even if they lie within one of those, such as the
-            submissions.  The checkout that this package is part of is hidden anyway, and so is
-            the package, with what the questions expect: the warm process has it in memory.
+            submissions.  The checkout that this package is part of is hidden anyway, and so is the
+            package with the right answers, which the warm process has in memory.
     """
     root = os.geteuid() == 0
     namespaces = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]

@@ -67,7 +67,7 @@ def unnamed_file(content: bytes) -> int:
 def memory_of(processes: list[Path], own: int) -> int:
     """Return the bytes that processes use, including kernel memory; shared bytes count once.
 
-    It is 0 while there are no more than ``own`` processes, which have limits of their own.
+    It is 0 while there are no more than ``own`` processes, which have their own limits.
     """
     if len(processes) <= own:
         return 0

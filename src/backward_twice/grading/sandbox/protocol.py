@@ -1,9 +1,9 @@
 """Run a submission's steps in a sandbox, and trust nothing that comes back.
 
-Each submission has a sandbox of its own.  Its tasks are sent one by one, the next cell or draw of
-inputs only after the previous one was answered, so that no submission can look ahead.  The replies
-are events (:mod:`.events`) of a process that the student controls: anything but the expected event
-ends the current step.
+Each submission has its own sandbox.  Its tasks are sent one by one, the next cell or draw of inputs
+only after the previous one was answered, so that no submission can look ahead.  The replies are
+events (:mod:`.events`) of a process that the student controls: anything but the expected event ends
+the current step.
 
 A step that hangs, dies or takes too much memory ends its sandbox.  A fresh sandbox continues
 without that step: it runs the cells again, but no question that was answered, and the first result
@@ -29,7 +29,7 @@ class StepResult(TypedDict):
     """The outcome and output of a step; all texts come from the student's process, untrusted.
 
     ``outcome`` is ``done`` for a step that ended by itself, also with an exception, and ``slow``
-    for one that exceeded the time by the clock but not its processor time.  ``error`` and ``ename``
+    for one that exceeded its wall-clock time but not its processor time.  ``error`` and ``ename``
     describe the exception, or the reason of another outcome.  ``observed`` are the results of a
     question's draws, as texts of plain data; ``seconds`` the known processor time of all processes.
     """

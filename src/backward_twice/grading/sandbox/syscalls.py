@@ -3,22 +3,22 @@
 It lists what is *allowed*, like the lists of container engines, but shorter: a new kernel's call is
 refused until somebody has examined it.  The list was measured: ``strace -f`` of a Python that
 imports torch and IPython and runs every exercise's right answers, every stored wrong one, and what
-learners do besides (files, threads, processes, data loaders, a shell's commands).  Left off, though
-they were seen, are calls that programs do without: ``splice`` and its kin, advice on the page
-cache.  A call not on the list fails with ``ENOSYS``, as on a kernel too old to have it, so
-libraries use their fallback; hardly anything else causes that error, so :mod:`.runner` reports it
-as a refusal.
+learners do besides (files, threads, processes, data loaders, a shell's commands).  Calls that
+programs can do without are left off although they were seen: ``splice`` and similar calls, advice
+on the page cache.  A call not on the list fails with ``ENOSYS``, as on a kernel too old to have it,
+so libraries use their fallback; hardly anything else causes that error, so :mod:`.runner` reports
+it as a refusal.
 
 A lock on a file is taken for granted instead (:data:`TAKEN_FOR_GRANTED`): the kernel says that it
 is there, and locks nothing.  sqlite3 and ``torch.compile`` require one, on files that no other
 process can write to, and have no fallback.
 
-Each thing that is not on it was once a way to harm: ``vmsplice``, ``memfd_create``, ``shmget``,
-``fcntl(F_SETLK)``, ``setxattr`` and ``io_uring`` hold memory of the kernel's that is charged to no
-process, and so does shared memory without a file, which stays when a process has released it, and
-a socket that takes messages from others which are closed by then; ``fcntl(F_SETLEASE)`` and
-a real ``flock`` make others wait for files that they share with the submission; ``inotify``, keys
-and message queues are counted for the user who grades.
+Each call that was left off could once do harm: ``vmsplice``, ``memfd_create``, ``shmget``,
+``fcntl(F_SETLK)``, ``setxattr`` and ``io_uring`` hold kernel memory that is charged to no process,
+and so does shared memory without a file, which stays when a process has released it, and a socket
+that takes messages from others which are closed by then; ``fcntl(F_SETLEASE)`` and a real ``flock``
+make others wait for files that they share with the submission; ``inotify``, keys and message queues
+are counted for the user who grades.
 
 To allow one more: find its name with ``strace -f`` (``book/promises.md`` says how), read its manual
 (what does it allocate, whom can it block, whom can it reach?), and add it here, with its arguments

@@ -200,8 +200,7 @@ def open_gradebook(path: Path, masters: Mapping[str, Master]) -> Iterator[Grades
     """Open the gradebook at ``path``, with the masters' assignments in it.
 
     Raises:
-        GradingError: it cannot be opened, now or later be written, or its questions differ from a
-            master's.
+        GradingError: it cannot be opened or written, or its questions differ from a master's.
     """
     api.app_log.setLevel(logging.CRITICAL)  # its tracebacks are said in words, below
     gradebook = None
