@@ -203,7 +203,7 @@ def function_of(node: Any) -> type | None:
 def saved_by_function(node: Any) -> tuple[torch.Tensor, ...]:
     """Return the tensors that a custom function's forward passed to save_for_backward.
 
-    Empty where hooks would run, or where they have been freed or modified in place.
+    The result is empty if hooks would run, or if the tensors have been freed or modified in place.
     """
     try:
         handles = getattr(node, f"{RAW_SAVED}tensors", ())

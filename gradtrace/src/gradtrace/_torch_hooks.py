@@ -186,12 +186,12 @@ def retain_graphs() -> None:
 class AllowRefused(TorchFunctionMode):
     """Runs the operations that autograd refuses, with their gradient where it is defined.
 
-    Each output of a function such as ``chunk`` becomes a view with a node of its own, which may be
-    changed in place; any other view that may not be changed is exchanged for the changed copy.
+    Each output of a function such as ``chunk`` becomes a view with its own node, which may be
+    changed in place; any other view that may not be changed is replaced by the changed copy.
     Inference mode only switches gradients off.  Any other operation that raises an error runs again
-    without gradients: its value is right.  ``loses_gradient`` says whether that lost a gradient;
-    None where a leaf without ``.grad`` changed, because the program may train either its old or its
-    new value.
+    without gradients, so its value is right.  ``loses_gradient`` says whether that lost a gradient;
+    it is None if a leaf without ``.grad`` changed, because the program may train either its old or
+    its new value.
 
     Args:
         spread_nan: replace each value whose gradient is lost by NaN, which spreads to all values
@@ -332,8 +332,8 @@ _optimizer = importlib.import_module("torch.optim.optimizer")  # torch.optim hid
 class StepHook:
     """Calls ``function`` before (``"pre"``) or after (``"post"``) each optimizer's step.
 
-    Before a step it may return the arguments that the step takes in place of its own.
-    It does not use ``register_optimizer_step_post_hook``, whose handles are numbered: the program's
+    A function that is called before a step may return arguments that replace the step's own. It
+    does not use ``register_optimizer_step_post_hook``, whose handles are numbered: the program's
     own hooks would get other numbers.
     """
 

@@ -1,6 +1,6 @@
 """Exercise ``broken_script``: a training script with one fault, to be repaired in few lines.
 
-Of the three scripts of a draw one raises because a graph was freed, one because a saved tensor was
+Three scripts are drawn: one raises because a graph was freed, one because a saved tensor was
 changed in place, and one raises nothing but trains a part of the network wrongly.  A repaired
 script is run, and its losses and parameters are compared with those of the script without a fault,
 ``broken_script.txt``.

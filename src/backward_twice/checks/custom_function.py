@@ -17,7 +17,7 @@ from backward_twice.checks.task import Task
 
 
 def _derivatives(function, inputs, outer, vectors):
-    """Return the value, and the first and second derivatives of ``outer`` times its square."""
+    """Return the value ``v``, and first and second derivatives of ``outer * v**2``."""
     leaves = {name: value.requires_grad_() for name, value in inputs.items()}
     value = function(*leaves.values())
     first = torch.autograd.grad((outer * value**2).sum(), leaves.values(), create_graph=True)

@@ -157,7 +157,7 @@ def is_learners(file: str) -> bool:
 def learner_frames(error: Exception) -> list[traceback.FrameSummary]:
     """Return a traceback's frames in the learner's code, outermost first.
 
-    There are none where the check itself could not use the result of an answer.
+    There are none if the check itself could not use the result of an answer.
     """
     frames = traceback.extract_tb(error.__traceback__)
     return [frame for frame in frames if is_learners(frame.filename)]

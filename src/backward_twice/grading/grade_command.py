@@ -105,7 +105,7 @@ def _positive(text: str) -> int:
 
 @dataclass
 class Grading:
-    """A running grading: its settings, and its data on each submission.
+    """The state of a grading: its settings, and the data of each submission.
 
     ``changes`` has a line for each result whose points differ from those of the last grading.
     """
@@ -295,7 +295,7 @@ class Grading:
         return []
 
     def _write_uploads(self, keys: list[Key], names: list[str]) -> None:
-        """Write the zip files with which a platform takes back the feedback on its submissions."""
+        """Write the zip files of feedback that the platforms of the submissions accept."""
         for name in names:
             students = {key[0]: self._participants(key) for key in keys if key[1] == name}
             collected = self.collected[name]

@@ -11,7 +11,7 @@ group to a later one, and there are no cycles. Groups come from four sources, ou
   before and after them;
 * repetition: neighbours that are similar, such as the layers of a stack or the time steps of a
   recurrent module, are one group, "layers.0 to layers.11 × 12";
-* ranges, where there are still too many members.
+* ranges, if there are still too many members.
 
 A leaf belongs to the group that uses it first; a leaf that is in no module stays outside.
 Everything here is a loop or a table, so a hundred thousand nodes, or modules nested that deep, are

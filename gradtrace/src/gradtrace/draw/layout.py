@@ -14,7 +14,7 @@ step. Its stages follow Sugiyama's method:
   that never exist at the same time, such as the iterations of a loop, share one column.
 
 A tensor is drawn to the right of its home, the box of the node that created it or first saved it.
-Of a group, only the tensors that cross its border are drawn.
+A group shows only the tensors that cross its border.
 """
 
 from __future__ import annotations

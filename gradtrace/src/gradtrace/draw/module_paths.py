@@ -1,4 +1,4 @@
-"""The order of the operations, and the module of each operation where no calls were recorded."""
+"""The order of the operations, and the module of each operation if no calls were recorded."""
 
 from __future__ import annotations
 

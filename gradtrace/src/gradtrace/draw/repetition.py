@@ -246,7 +246,7 @@ def find_repetitions(numbers: list[int], least: int) -> Iterator[tuple[int, int,
 def divide(group: Group, alike: Similarity) -> None:
     """Put members into ranges of neighbours if there are too many of them.
 
-    Of a repetition the first two and the last member stay separate, to show how it continues.
+    The first two members of a repetition and the last one stay separate, to show how it continues.
     """
     if len(group.members) <= (MOST if group.recurs is None else ALIKE):
         return

@@ -34,7 +34,7 @@ class SceneNode(NamedTuple):
     """A node of the graph.
 
     ``order`` grows from operation to operation and is None for leaves. ``moment`` is the step at
-    which the node was first seen, ``line`` the line that had just run; both are None where they are
+    which the node was first seen, ``line`` the line that had just run; both are None if they are
     unknown. ``text`` is the number of characters of the longest text that its box will ever show
     beside its label, ``rows`` the number of rows below the title. ``module`` is the path of the
     module that a leaf is a parameter of. ``scopes`` are the scopes of an operation, outermost

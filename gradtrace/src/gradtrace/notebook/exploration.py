@@ -330,9 +330,9 @@ def explore(
     as a call, ``explore(function, retain_graph=[False, True])``.
 
     Args:
-        controls: for each argument of the function that the reader may change, what ``interact``
-            takes: a bool, a list or dict of options, a ``(min, max[, step])`` tuple, a number, an
-            ipywidget with finitely many values, or ``ipywidgets.fixed(value)``.
+        controls: for each argument of the function that the reader may change, a value that
+            ``interact`` takes: a bool, a list or dict of options, a ``(min, max[, step])`` tuple, a
+            number, an ipywidget with finitely many values, or ``ipywidgets.fixed(value)``.
             :class:`DeviceDropdown` is the control for choosing a device.
         edits: the changes that the reader may make: for each edit its name, and for each line of
             the function (by its text or number) the text that replaces it.  An empty text removes

@@ -263,7 +263,7 @@ class Source:
         return self._starts[lines[0] - 1], self._starts[lines[-1]]
 
     def _indented(self, code: str, indent: str) -> str:
-        """Return code with its first line indented, and all lines of a block that it opens."""
+        """Indent the first line of the code, and all lines if it opens a block."""
         if "\n" not in code or is_simple(ast.parse(code).body[0]):
             return f"{indent}{code}"
         return self._newline.join(f"{indent}{line}" for line in code.splitlines())

@@ -1,4 +1,4 @@
-"""Which optimizer a loss is meant for: read off the program's own order of calls."""
+"""Infer from the order of the program's calls which optimizer each loss is meant for."""
 
 from __future__ import annotations
 

@@ -291,9 +291,9 @@ class Judge:
     def _pairs(self, run: ProgramRun) -> list[tuple[ObservedCall, ObservedCall]]:
         """Return the pairs of calls, of the program and of a candidate, that should be equal.
 
-        The weights are equal before each of these calls.  The last one is the failing call, or,
-        where no gradient is known before it, the second one after it: at the first, a weight that
-        begins at zero can hide that a gradient is missing.
+        The weights are equal before each of these calls.  The last one is the failing call, or, if
+        no gradient is known before it, the second one after it: at the first, a weight that begins
+        at zero can hide that a gradient is missing.
         """
         last = min(self._last_compared, last_of_equal_weights(self._program, run))
         return list(zip(self._program.calls[:last], run.calls, strict=False))

@@ -76,7 +76,7 @@ def diff_cells(script: str, edited: str) -> str:
 
 
 def fix_cells(cells: Mapping[int, str], error: BaseException) -> str:
-    """Return the repair of the error in which the last of these cells ended, or why there is none.
+    """Return the repair of the error that ended the last of these cells, or why there is none.
 
     Args:
         cells: the cells that ran, by their numbers.

@@ -85,7 +85,7 @@ class BackwardRecorder:
 
     ``read`` reads the program's state and the graph of these roots, and returns a step without its
     node.  Call :meth:`begin_line` before each line and :meth:`close_line` after it, and
-    :meth:`pause` where lines are not recorded.
+    :meth:`pause` while lines are not recorded.
     """
 
     def __init__(self, live: LiveGraph, read: Callable[[Iterable[LiveNode]], Step]):

@@ -6,9 +6,9 @@ the edge of a live node refers to it.  Its state is read again only when somethi
 the state: a backward pass ran the node (:meth:`LiveGraph.ran`), or a tensor that shares memory with
 its saved tensors has a new version.
 
-Neither shows a change through a tensor that no variable reaches.  Therefore a graph of up to
-``_SMALL`` nodes is read completely at every line, and a larger one only as often as an average of
-``_READ_A_LINE`` nodes per line allows.
+A change through a tensor that no variable reaches is not noticed in this way.  Therefore a graph of
+up to ``_SMALL`` nodes is read completely at every line, and a larger one only as often as an
+average of ``_READ_A_LINE`` nodes per line allows.
 
 A node is recognized by a number in ``node.metadata``, a dict that lives as long as the node, and a
 leaf by its tensor, because PyTorch makes a new AccumulateGrad when the old one died.  Between the

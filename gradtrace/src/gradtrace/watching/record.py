@@ -231,8 +231,8 @@ class Untrained:
     """The parameters of an optimizer that had no gradient in any of its first ``steps`` steps.
 
     ``places`` are their positions among the optimizer's parameters, so that no parameter is kept
-    alive. ``doubtful`` are parameters that were cut off where the program may have meant it, by
-    line, with a name: only the end of the program shows whether they were never trained.
+    alive. ``doubtful`` are parameters whose cut may have been intended, by line, with a name: only
+    the end of the program shows whether they were never trained.
     """
 
     optimizer: weakref.ref[torch.optim.Optimizer]

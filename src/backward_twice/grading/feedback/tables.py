@@ -6,8 +6,8 @@ Canvas wants ``Student``, ``ID`` and ``Section`` in front and may have a row of 
 (lib/gradebook_importer.rb in github.com/instructure/canvas-lms); Moodle takes any columns and asks
 which is which (docs.moodle.org, "Grade import").
 
-All data from students is text here: no cell, and no part after a character that a spreadsheet takes
-for the end of a cell, begins with a sign that makes it a formula.
+All data from students is text here: no cell, and no part after a character that may end a cell in a
+spreadsheet, begins with a sign that makes it a formula.
 """
 
 from __future__ import annotations

@@ -3,17 +3,17 @@
 No file is opened here; only names decide.  The formats are those of the platforms' own code, which
 a change should follow:
 
-* **Moodle** (``mod/assign/classes/downloader.php`` in github.com/moodle/moodle):
-  ``Ada Lovelace_4711_assignsubmission_file/…``, until 4.0 with ``_`` before the slash, and where a
-  teacher chose one flat folder ``Ada Lovelace_4711_assignsubmission_file_two_losses.ipynb``.  Every
-  ``_`` of a name became a space, and quotes and apostrophes are left out (``clean_filename``).  The
-  number is the participant's in this one assignment; ``Participant_4711`` where names are hidden.
-  Where a group hands in together it is the group's name and number, one folder for all of it, or
+* **Moodle** (``mod/assign/classes/downloader.php`` in github.com/moodle/moodle): ``Ada
+  Lovelace_4711_assignsubmission_file/…``, until 4.0 with ``_`` before the slash, and if a teacher
+  chose one flat folder ``Ada Lovelace_4711_assignsubmission_file_two_losses.ipynb``.  Every ``_``
+  of a name became a space, and quotes and apostrophes are left out (``clean_filename``).  The
+  number is the participant's in this one assignment; ``Participant_4711`` if names are hidden.  If
+  a group hands in together, name and number are the group's, with one folder for the group, or
   ``Default group`` without a number; until 4.0 each member's folder, with the group's name before
   the member's, ``Group A-Ada Lovelace_4711`` (``mod/assign/locallib.php`` there).
 * **Canvas** (``lib/content_zipper.rb`` in github.com/instructure/canvas-lms):
   ``lovelaceada_101_5551_two_losses.ipynb``: name, the user's number, the file's number; ``LATE_``
-  before the numbers; ``anon_x7Yz1`` in place of name and number where names are hidden.
+  before the numbers; ``anon_x7Yz1`` in place of name and number if names are hidden.
 * **GitHub Classroom** (``gh classroom clone student-repos``; github.com/github/gh-classroom):
   ``two-losses-submissions/two-losses-ada/``, clones with their ``.git``.
 * **a folder** that somebody filled by hand: ``ada/…/two_losses.ipynb``, ``ada.ipynb`` or

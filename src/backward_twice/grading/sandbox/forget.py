@@ -1,9 +1,8 @@
 """Load a submission's questions into its interpreter, without the right answers.
 
-A process that asks a question need not know the answer.  So only those parts of an exercise's
-module are kept to which the questions' ``run`` refers, and no other exercise's module is loaded,
-because it may belong to an exam.  Nor is their folder listed, because a list would contain the
-exam's name.
+A process that asks a question need not know the answer.  So only the parts of an exercise's module
+that the questions' ``run`` refers to are kept.  No other exercise's module is loaded, because it
+may belong to an exam, and their folder is not listed, because a list would contain the exam's name.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _memory_of_task(task: Path) -> int:
 
 
 def sockets_of(process: Path) -> int:
-    """Return the most bytes that the sockets in a process's namespace can hold."""
+    """Return an upper bound of the bytes that sockets in a process's namespace can hold."""
     try:
         number = (process / "net/unix").read_bytes().count(b"\n") - 1  # a heading
         size = int(Path("/proc/sys/net/core/wmem_default").read_text())

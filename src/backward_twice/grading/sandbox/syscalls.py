@@ -2,8 +2,8 @@
 
 It lists what is *allowed*, like the lists of container engines, but shorter: a new kernel's call is
 refused until somebody has examined it.  The list was measured: ``strace -f`` of a Python that
-imports torch and IPython and runs every exercise's right answers, every stored wrong one, and what
-learners do besides (files, threads, processes, data loaders, a shell's commands).  Calls that
+imports torch and IPython and runs every exercise's right answers, every stored wrong one, and the
+other things that learners do (files, threads, processes, data loaders, shell commands).  Calls that
 programs can do without are left off although they were seen: ``splice`` and similar calls, advice
 on the page cache.  A call not on the list fails with ``ENOSYS``, as on a kernel too old to have it,
 so libraries use their fallback; hardly anything else causes that error, so :mod:`.runner` reports

@@ -15,11 +15,11 @@ class Fix:
     """A change of the program, for cases in which the facts that it ``needs`` hold.
 
     ``proof`` are the facts that prove the fix: it removes the failure from this loss, and no
-    trained parameter loses its gradient. It is None where no facts prove that. ``otherwise`` is
-    the alternative to try next where the fix is not proven; a fix that has one needs facts.
+    trained parameter loses its gradient. It is None if no facts prove that. ``otherwise`` is the
+    alternative to try next if the fix is not proven; a fix that has one needs facts.
 
     In the texts ``{it}`` stands for the variables that hold the tensor and ``{trained}`` for
-    parameters. The text after a bar is used where they are not known: ``{it|the state}``.
+    parameters. The text after a bar is used if they are not known: ``{it|the state}``.
     """
 
     text: str

@@ -23,8 +23,8 @@ _MAX_CANDIDATES = 40  # that are run
 def candidates(run: ProgramRun, report: Callable[[str], None]) -> list[Candidate]:
     """Return the candidates for the run of a program that failed, each text once, the best first.
 
-    Textbook idioms come first, and of one kind the smallest edit.  If a rule fails on unexpected
-    code, only its own candidates are lost, and this is reported.
+    Textbook idioms come first, and among edits of one kind the smallest.  If a rule fails on
+    unexpected code, only its own candidates are lost, and this is reported.
     """
     failure = Failure(run)
     by_text: dict[tuple[tuple[str, str], ...], Candidate] = {}
@@ -42,7 +42,7 @@ def candidates(run: ProgramRun, report: Callable[[str], None]) -> list[Candidate
 
 
 def _rank(failure: Failure, candidate: Candidate) -> int:
-    """Return the rank of the kind; detaching comes early where the explanation advises it."""
+    """Return the rank of the kind; detaching comes early if the explanation advises it."""
     is_advised = str(failure.diagnosis.get("fix")).startswith("detach")
     return (
         COMPUTE_AGAIN.rank if candidate.repair == DETACH and is_advised else candidate.repair.rank

@@ -151,7 +151,7 @@ def clone_the_operand(failure: Failure) -> Iterator[Candidate]:
 
 
 def without_gradient(failure: Failure) -> Iterator[Candidate]:
-    """Put the in-place changes of one tensor, or updates by hand, under ``torch.no_grad()``."""
+    """Put the in-place changes of one tensor, or manual updates, under ``torch.no_grad()``."""
     if failure.family != "leaf_inplace":
         return
     for statement in failure.running[:1]:

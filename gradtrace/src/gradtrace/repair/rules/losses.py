@@ -63,7 +63,7 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
 
 
 def _separate(assign: ast.Assign) -> list[ast.Assign]:
-    """Return ``a, b = f(), g()`` as ``a = f()`` and ``b = g()``, where the two are equivalent."""
+    """Return ``a, b = f(), g()`` as ``a = f()`` and ``b = g()`` if the two are equivalent."""
     pairs = pairs_of(assign)
     if len(pairs) == 1 or writes(assign) & reads(assign.value):
         return [assign]
@@ -216,7 +216,7 @@ def _optimizers_of_losses(source: Source, actions: list[_Action]) -> list[tuple[
 
 
 def _parameters(source: Source, optimizer: str) -> str:
-    """Return the optimizer's parameters, as the program wrote them where it made it."""
+    """Return the optimizer's parameters as the program wrote them when it created the optimizer."""
     for name, value in source.assignments():
         if name == optimizer and isinstance(value, ast.Call) and value.args:
             code = source.code(value.args[0])

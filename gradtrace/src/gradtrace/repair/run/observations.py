@@ -139,7 +139,7 @@ class StepTaken:
 
 @dataclass
 class OptimizerInfo:
-    """An optimizer, in the order in which they were made: its variable and its parameters' keys."""
+    """An optimizer: its variable and the keys of its parameters."""
 
     name: str
     keys: tuple[str, ...]

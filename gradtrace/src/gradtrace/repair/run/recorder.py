@@ -6,7 +6,7 @@ the gradients that the step uses and the calls from which they accumulated.  The
 disturbed: the gradient of one loss *alone* is ``.grad`` after its backward call minus ``.grad``
 before it.
 
-Of each tensor a :class:`~gradtrace.repair.run.observations.Sample` is recorded, which can be
+Each tensor is recorded as a :class:`~gradtrace.repair.run.observations.Sample`, which can be
 compared with those of other processes.
 """
 
@@ -97,7 +97,7 @@ class Recorder(Listener):
         self._wrap_optimizers()
 
     def _wrap_optimizers(self) -> None:
-        """Have new optimizers and calls of ``zero_grad`` recorded."""
+        """Wrap optimizers so that their creation and calls of ``zero_grad`` are recorded."""
         kind = torch.optim.Optimizer
         _call_after(kind, "__init__", lambda o: self._optimizers.append(weakref.ref(o)))
         _call_after(kind, "zero_grad", lambda o: self._record_clearing(parameters_of(o)))
