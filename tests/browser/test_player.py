@@ -3,13 +3,16 @@
 import functools
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+import gradtrace.player
 from gradtrace import trace
 from gradtrace.draw.layout import drawings_of
+from gradtrace.draw.svg import size
 from gradtrace.player.page import module, payload, static_html
 from gradtrace.player.trace_scene import scene_of
 from gradtrace.questions import (
@@ -787,6 +790,17 @@ def test_lines_boxes_and_tables_are_read_aloud_as_one_says_them(show, page, widt
     assert read_aloud(page, "rowheader") == ["x", "features", "a", "b"]
     assert {"gradient written", "[3]", "yes"} <= set(read_aloud(page, "cell"))
     assert "grad" in read_aloud(page, "columnheader")
+
+
+def test_a_snapshot_prints_a_size_as_the_player_does(page):
+    powers = [10**exponent for exponent in range(16)]
+    counts = [n * power // 100 for power in powers for n in (100, 115, 125, 512, 9994, 9995, 99949)]
+    code = (Path(gradtrace.player.__file__).parent / "dom.js").read_text(encoding="utf-8")
+    printed = page.evaluate(
+        f"counts => {{ {code.replace('export ', '')} return counts.map(bytes); }}", counts
+    )
+    assert [size(count) for count in counts] == printed
+    assert {"512 kB", "1.3 kB", "1 TB"} <= set(printed)
 
 
 def test_numbers_of_the_chart_stand_apart(show, page):

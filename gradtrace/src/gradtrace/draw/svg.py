@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
 from typing import NamedTuple
 
 from gradtrace.draw.drawing import (
@@ -43,18 +44,20 @@ class Face(NamedTuple):
 
 
 def size(nbytes: int) -> str:
-    """Format a number of bytes; a kB is 1000 B.
+    """Format a number of bytes as the player does (``bytes`` in ``dom.js``); a kB is 1000 B.
 
-    >>> size(12), size(3_145_728), size(1_500)
-    ('12 B', '3.1 MB', '1.5 kB')
+    >>> size(12), size(512_000), size(3_145_728), size(1_250)
+    ('12 B', '512 kB', '3.1 MB', '1.3 kB')
     """
-    if nbytes < 1000:
-        return f"{nbytes} B"
-    thousands = 1 if nbytes < 999_950 else 2 if nbytes < 999_950_000 else 3
-    return f"{nbytes / 1000**thousands:.1f} {_UNITS[thousands]}"
+    value, unit = float(nbytes), 0
+    while value >= 999.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    digits = Decimal("0.1" if unit and value < 99.95 else "1")
+    text = str(Decimal(value).quantize(digits, ROUND_HALF_UP))
+    return f"{text.removesuffix('.0')} {_UNITS[unit]}"
 
 
-_UNITS = ("B", "kB", "MB", "GB")
+_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 @dataclass
