@@ -211,21 +211,21 @@ BAD = {
     ),
     "a belief on what cannot be chosen": (
         DoesItRaise(believes={"perhaps": "?"}),
-        "'perhaps', which is not a choice; the choices: raises, runs",
+        "'perhaps', not one of the choices: raises, runs",
     ),
     "a node that is not there": (
         WhatIsFreedNext(after="loss2 = y.sum()", believes={"TanhBackward0": "?"}),
-        "'TanhBackward0', which is not a choice",
+        "'TanhBackward0', not one of the choices",
     ),
     "nothing is freed after it": (WhatIsFreedNext(after=FIRST), "no node that exists .* freed"),
     "no tensor goes": (
         WhichTensorGoesNext(after="return unused", setting={"retain_graph": True}),
-        "no tensor that exists after line .* loses its last reference later",
+        "no tensor that exists after line .* is released later",
     ),
-    "no such control": (DoesItRaise(setting={"fix": 1}), "no control 'fix'; its controls: retain"),
+    "no such control": (DoesItRaise(setting={"fix": 1}), "no control 'fix' .*its controls: retain"),
     "no such option": (
         DoesItRaise(setting={"retain_graph": 1}),
-        "not an option; the options of retain_graph: off, on",
+        "1 is not an option of retain_graph; its options: off, on",
     ),
     "bytes without a place": (HowManyBytes(believes={1: "?"}), "say after which line"),
     "bytes without a choice": (HowManyBytes(after=FIRST), "give wrong numbers of bytes"),
@@ -251,7 +251,8 @@ BAD = {
 
 @pytest.mark.parametrize(("ask", "message"), BAD.values(), ids=BAD)
 def test_a_bad_question_is_refused(ask, message):
-    with pytest.raises(ValueError, match=message):
+    of_question = rf"^{type(ask).__name__} of twice: .*{message}"
+    with pytest.raises(ValueError, match=of_question):
         put(ask)
 
 

@@ -160,10 +160,8 @@ class WhatIsFreedNext(Asked):
             (freeing_steps[node] for node in present if node in freeing_steps), default=None
         )
         if first is None:
-            raise ValueError(
-                f"{self._name} of {program.name}: no node that exists after line "
-                f"{trace.steps[at].ran} has its saved tensors freed later"
-            )
+            line = trace.steps[at].ran
+            raise ValueError(f"no node that exists after line {line} is freed later")
         right = tuple(node for node in present if freeing_steps.get(node) == first)
         facts = {node: self._fact(trace, at, node, freeing_steps) for node in present}
         names = names_of_nodes(trace, right)
@@ -234,10 +232,8 @@ class WhichTensorGoesNext(Asked):
                 if tensor not in holders:
                     deleted.setdefault(tensor, index)
         if not deleted:
-            raise ValueError(
-                f"{self._name} of {program.name}: no tensor that exists after line "
-                f"{trace.steps[at].ran} loses its last reference later"
-            )
+            line = trace.steps[at].ran
+            raise ValueError(f"no tensor that exists after line {line} is released later")
         first = min(deleted.values())
         last = holders_by_tensor(trace, -1)
         facts = {
@@ -279,12 +275,9 @@ class HowManyBytes(Asked):
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         if self.after is None:
-            raise ValueError(f"{self._name} of {program.name}: say after which line, as after=...")
+            raise ValueError("say after which line, as after=...")
         if not self.believes:
-            raise ValueError(
-                f"{self._name} of {program.name}: give wrong numbers of bytes to choose from as "
-                "believes={bytes: the misconception}"
-            )
+            raise ValueError("give wrong numbers of bytes as believes={bytes: the misconception}")
         at = self._step(trace)
         right = trace.steps[at].held[0]
         numbers = sorted({right, *self.believes})
@@ -322,7 +315,7 @@ class WhichLineHoldsMost(_AskedForLine):
                 bytes_by_line[step.ran] = max(step.held[0], bytes_by_line.get(step.ran, 0))
         maximum = max(bytes_by_line.values(), default=0)
         if maximum == 0:
-            raise ValueError(f"{self._name} of {program.name}: no line leaves an activation saved")
+            raise ValueError("no line leaves an activation saved")
         visits = {line: sum(step.ran == line for step in trace.steps) for line in bytes_by_line}
         facts: dict[Choice, str] = {
             line: f"After line {line}, saved tensors hold {nbytes:,} bytes"
@@ -361,9 +354,7 @@ class WhichGetGradients(_AskedForSeveral):
         variables = trace.steps[-1].variables
         leaves = {v.name: v.grad for v in variables if v.leaf and v.requires_grad}
         if not leaves:
-            raise ValueError(
-                f"{self._name} of {program.name}: no variable there is a leaf that requires grad"
-            )
+            raise ValueError("no variable there is a leaf that requires grad")
         right = [name for name, grad in leaves.items() if grad is not None]
         facts = {name: f"{name}.grad is {grad}." for name, grad in leaves.items()}
         return self._several(
@@ -409,17 +400,14 @@ class WhichSettings(_AskedForSeveral):
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         if self.control not in program.options:
-            raise ValueError(
-                f"{self._name} of {program.name}: there is no control {self.control!r}; its "
-                f"controls: {', '.join(program.options) or 'none'}"
-            )
+            controls = ", ".join(program.options) or "none"
+            raise ValueError(f"there is no control {self.control!r}; its controls: {controls}")
         setting = self._whole(program)
         options = dict(program.options[self.control])
         for label in self.options:
             if label not in options:
                 raise ValueError(
-                    f"{self._name} of {program.name}: {self.control} has no option {label!r}; its "
-                    f"options: {', '.join(options)}"
+                    f"{self.control} has no option {label!r}; its options: {', '.join(options)}"
                 )
         traces = {
             label: program.trace(**setting | {self.control: options[label]})
@@ -467,14 +455,14 @@ class WhichIsTrue(Asked):
         right = tuple(text for text, check in self.statements.items() if check(program.trace))
         if len(right) != 1:
             raise ValueError(
-                f"{self._name} of {program.name}: {len(right)} of its statements are true "
-                f"({'; '.join(right) or 'none'}), but exactly one must be"
+                f"{len(right)} of its statements are true ({'; '.join(right) or 'none'}), but "
+                "exactly one must be"
             )
         for text in self.statements:
             if text not in right and text not in self.believes:
                 raise ValueError(
-                    f"{self._name} of {program.name}: {text!r} is false: give the misconception of "
-                    "a learner who chooses it in believes="
+                    f"{text!r} is false: give the misconception of a learner who chooses it in "
+                    "believes="
                 )
         return TraceAnswer(
             prompt="Which is true?",

@@ -26,7 +26,7 @@ class _AskedInside(Asked):
         for index, step in enumerate(trace.steps):
             if step.ran == line and step.inside:
                 return index - 1
-        raise ValueError(f"{self._name}: line {line} runs no backward pass")
+        raise ValueError(f"line {line} runs no backward pass")
 
     def _runs(self, trace: TraceData) -> list[NodeRun]:
         """Return the record of each node's run, in the order in which the nodes ran."""
@@ -38,9 +38,7 @@ class _AskedInside(Asked):
         runs = [run.node for run in self._runs(trace)]
         labels = ["" if number is None else trace.nodes[number].label for number in runs]
         if node not in labels:
-            raise ValueError(
-                f"{self._name}: the backward pass does not run {node!r}, only {', '.join(labels)}"
-            )
+            raise ValueError(f"the backward pass does not run {node!r}, only {', '.join(labels)}")
         return labels.index(node)
 
 
@@ -99,7 +97,7 @@ class WhichNodeRunsNext(_AskedForNode):
         place = self._place_of(self.node, trace) + 1
         right = runs[place].node if place < len(runs) else None
         if right is None:
-            raise ValueError(f"{self._name} of {program.name}: no node runs after {self.node}")
+            raise ValueError(f"no node runs after {self.node}")
         labels, places = self._labels(trace), self._places(trace)
         return TraceAnswer(
             prompt=f"{self.node} has just run. Which node runs next?",
@@ -176,7 +174,7 @@ class WhereItStops(_AskedForNode):
             if run.passed is None and run.node is not None
         ]
         if not stops:
-            raise ValueError(f"{self._name} of {program.name}: the backward pass runs to its end")
+            raise ValueError("the backward pass runs to its end")
         place, right = stops[0]
         labels, places = self._labels(trace), self._places(trace)
         facts = {

@@ -33,19 +33,14 @@ class Program:
         for name in setting:
             if name not in self.options:
                 names = ", ".join(self.options) or "none"
-                raise ValueError(
-                    f"the question about {self.name} sets {name}={setting[name]!r}, but the program"
-                    f" has no control {name!r}; its controls: {names}"
-                )
+                raise ValueError(f"there is no control {name!r} to set; its controls: {names}")
         chosen = []
         for name, options in self.options.items():
             value = setting.get(name, self.initial[name])
             index = place(value, options)
             if index is None:
-                raise ValueError(
-                    f"the question about {self.name} sets {name}={value!r}, which is not an option;"
-                    f" the options of {name}: {', '.join(label for label, _ in options)}"
-                )
+                labels = ", ".join(label for label, _ in options)
+                raise ValueError(f"{value!r} is not an option of {name}; its options: {labels}")
             chosen.append(index)
         return tuple(chosen)
 
@@ -116,6 +111,12 @@ class Asked:
             ValueError: a misconception belongs to the right answer, or to a choice that does not
                 exist; a setting names no control; or the trace does not contain the answer.
         """
+        try:
+            return self._question(program)
+        except ValueError as error:
+            raise ValueError(f"{type(self).__name__} of {program.name}: {error}") from error
+
+    def _question(self, program: Program) -> Question:
         indices = program.indices(self.setting)
         trace = program.trace(**self._whole(program))
         answer = self._answer(trace, program)
@@ -123,14 +124,12 @@ class Asked:
         for choice in beliefs:
             if choice in answer.right:
                 raise ValueError(
-                    f"{self._name} of {program.name}: {choice!r} is right "
-                    f"({answer.facts[choice]}), so it is no misconception: move the text to why="
+                    f"{choice!r} is right ({answer.facts[choice]}), so it is no misconception: "
+                    "move the text to why="
                 )
             if choice not in answer.choices:
-                raise ValueError(
-                    f"{self._name} of {program.name}: believes= names {choice!r}, which is not a "
-                    f"choice; the choices: {', '.join(map(str, answer.choices))}"
-                )
+                choices = ", ".join(map(str, answer.choices))
+                raise ValueError(f"believes= names {choice!r}, not one of the choices: {choices}")
         remarks = {choice: self.why for choice in answer.right} | beliefs
         return Question(
             kind=self.kind,
@@ -144,10 +143,6 @@ class Asked:
             place=answer.place,
         )
 
-    @property
-    def _name(self) -> str:
-        return type(self).__name__
-
     def _whole(self, program: Program) -> dict[str, Any]:
         return {name: self.setting.get(name, value) for name, value in program.initial.items()}
 
@@ -159,7 +154,7 @@ class Asked:
         for index, step in enumerate(trace.steps):
             if step.ran == line:
                 return index
-        raise ValueError(f"{self._name}: line {line} does not run, so no step comes after it")
+        raise ValueError(f"line {line} does not run, so no step comes after it")
 
     def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
         return dict(self.believes)
