@@ -249,11 +249,32 @@ def test_a_gradient_of_old_weights_is_rejected():
     assert judge(kinds.OUT_OF_PLACE, *untrained).status == PROVEN
 
 
+def test_a_stale_parameter_counts_only_in_calls_that_give_it_a_gradient():
+    both = {"w": sample(1.0, 2.0), "v": sample(1.0)}
+
+    def events(second):
+        return backward(1, 3.0, gradients=both), step(0, 1, **both), second, step(0, 2)
+
+    optimizers = [OptimizerInfo("opt", ("w", "v"))]
+    original = program(
+        *events(backward(2, 2.0))[:2],
+        failing(backward(2, 2.0)),
+        status="raised",
+        optimizers=optimizers,
+    )
+    reference = program(*events(backward(2, 2.0)), optimizers=optimizers)
+    stale = events(backward(2, 2.0, stale_leaves=frozenset({"v"})))
+    judgement = judge(kinds.OUT_OF_PLACE, *stale, original=original, reference=reference)
+    assert (judgement.status, judgement.reasons) == (PROVEN, [])
+
+
 def test_a_parameter_that_is_created_again_is_rejected():
     judgement = judge(kinds.COMPUTE_AGAIN, *repaired(), replaced={"w": 2})
     assert judgement.reasons == ["runs, but creates w again"]
     other_batch = judge(kinds.COMPUTE_AGAIN, *repaired(), replaced={"batch": 2})
     assert other_batch.status == PROVEN
+    later = judge(kinds.COMPUTE_AGAIN, *repaired(), replaced={"w": 3})
+    assert later.status == PROVEN  # what the program does beyond the failing call is its own
 
 
 @pytest.mark.parametrize(
