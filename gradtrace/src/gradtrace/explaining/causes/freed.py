@@ -17,12 +17,18 @@ CRITERIA = {
         Criterion("replay_keeps_graph", ("stored",), OBSERVED),
         Criterion(
             "shared_subgraph",
-            ("used_again", "optimizers_are_known", "not weights_changed", "not in_a_module"),
+            (
+                "used_again",
+                "another_loss",
+                "optimizers_are_known",
+                "not weights_changed",
+                "not in_a_module",
+            ),
             OBSERVED,
         ),
         Criterion(
             "shared_subgraph",
-            ("used_again", "not trains", "not weights_changed", "not in_a_module"),
+            ("used_again", "another_loss", "not trains", "not weights_changed", "not in_a_module"),
             LIKELY,
         ),
         Criterion("hidden_state_carried", ("made_again", "repeated", "not used_again"), LIKELY),

@@ -328,6 +328,15 @@ class Reuse(Evidence):
         return any(self.nodes[j].leaf is not None for i in self.new for j in self.links[i])
 
     @cached_property
+    def another_loss(self) -> bool:
+        """Whether this is not the earlier loss of the same lines, computed anew.
+
+        The same lines call backward for each of several heads, too, but each has own parameters.
+        """
+        leaves = {storage_of(leaf)[0] for leaf in self._leaves(self.new)}
+        return not (self.repeated and leaves <= self.freeing.leaves)
+
+    @cached_property
     def trained_there(self) -> list[torch.Tensor]:
         """The trained parameters of the freed part, also those whose gradient has been cleared."""
         leaves = self._leaves(self._inputs)
