@@ -181,7 +181,8 @@ def test_the_texts_say_what_was_obeyed():
     single = next(f for f in in_place if "one_optimizer" in f.needs)
     assert single.otherwise == "make all backward() calls before the step"
     once = CAUSES["computed_once_outside_loop"].fixes
-    assert next(f for f in once if "only_others_stepped" in f.needs).text.startswith("detach {it")
+    detach = next(fix for fix in once if "trained_by_another_loss" in fix.needs)
+    assert detach.text.startswith("detach {tensor")
     assert "call the original model" in CAUSES["double_backward_compiled"].fixes[0].text
     several = next(f for f in CAUSES["shared_subgraph"].fixes if "several_optimizers" in f.needs)
     assert "loss.backward(inputs=list(own.parameters()))" in several.text

@@ -57,15 +57,23 @@ def test_a_fix_that_needs_nothing_is_the_last_of_its_cause(subtests):
 
 def test_texts_name_the_carrier_or_stand_without_it(subtests):
     texts = [text for _, fix in FIXES for text in (fix.text, fix.otherwise) if text is not None]
-    for text, names in itertools.product(texts, ({}, {"it": "buffer_of_mine"})):
+    for text, names in itertools.product(
+        texts, ({}, {"it": "buffer_of_mine", "tensor": "buffer_of_mine"})
+    ):
         with subtests.test(text=text, names=names):
             shown = Fix(text).text_for(names)
             assert "{" not in shown and shown == shown.strip()
-            assert ("buffer_of_mine" in shown) == ("{it" in text and bool(names))
+            assert ("buffer_of_mine" in shown) == (
+                bool(names) and bool(re.search(r"\{(it|tensor)\b", text))
+            )
 
 
 def test_no_sentence_of_a_text_is_longer_than_30_words():
-    names = {"it": "model.memory", "detached": "model.memory = model.memory.detach()"}
+    names = {
+        "it": "model.memory",
+        "tensor": "model.memory[-1]",
+        "detached": "model.memory = model.memory.detach()",
+    }
     texts = [cause.meaning_for(names) for cause in CAUSES.values()]
     texts += [fix.text_for(names) for _, fix in FIXES]
     texts += [fix.otherwise_for(names) or "" for _, fix in FIXES]

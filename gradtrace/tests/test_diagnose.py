@@ -409,12 +409,58 @@ for step in range(3):
     value_opt.step()
 torch.stack(terms).mean().backward()
 """
+TWO_NETWORKS = """
+actor, critic = nn.Linear(3, 2), nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+opt_a, opt_c = (torch.optim.SGD(net.parameters(), 0.1) for net in (actor, critic))
+x = torch.randn(5, 3)
+"""
+ADVANTAGE_OF_A_CRITIC = (
+    TWO_NETWORKS
+    + """
+advantage = critic(x) - 1
+actor_loss, critic_loss = (actor(x) * advantage).mean(), advantage.pow(2).mean()
+actor_loss.backward()
+critic_loss.backward()
+"""
+)
+TUPLE_FOR_SEVERAL_EPOCHS = (
+    TWO_NETWORKS
+    + """
+from collections import namedtuple
+batch = namedtuple("Batch", "x advantage")(x, critic(x) - 1)
+for epoch in range(3):
+    critic_loss = (critic(batch.x) - 1).pow(2).mean()
+    actor_loss = (actor(batch.x) * batch.advantage).mean()
+    for opt in (opt_a, opt_c):
+        opt.zero_grad()
+    critic_loss.backward(); actor_loss.backward()
+    for opt in (opt_a, opt_c):
+        opt.step()
+"""
+)
+DICT_OF_LOSSES = (
+    TWO_NETWORKS
+    + """
+def losses(x):
+    outputs = actor(torch.stack([x, x + 1])).tanh()
+    error = critic(x) - outputs[1]
+    return {"actor": outputs[0].mean(), "critic": error.pow(2).mean()}
+found = losses(x)
+for opt, key in ((opt_a, "actor"), (opt_c, "critic")):
+    opt.zero_grad()
+    found[key].backward()
+    opt.step()
+"""
+)
 
 
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize(
     ("program", "advice"),
     [
+        (ADVANTAGE_OF_A_CRITIC, "detach advantage where actor_loss reads it"),
+        (TUPLE_FOR_SEVERAL_EPOCHS, "detach batch.advantage in the loss whose optimizer does not"),
+        (DICT_OF_LOSSES, "where found['critic'] reads it"),
         (BY_HAND, "recompute sigma in each iteration"),
         (TRAINED_VALUE, "write into table.clone()"),
         (STATE_BESIDE_THE_LOSS, "h = h.detach(); c = c.detach()"),
@@ -424,6 +470,9 @@ torch.stack(terms).mean().backward()
 def test_the_advice_leaves_no_parameter_without_gradient(run, program, advice, strict):
     _, found, _ = run(_HEAD + program, strict=strict)
     assert advice in found.fix, found.text()
+    if program is DICT_OF_LOSSES:
+        tensor = "outputs[1]" if strict else "the output of actor"
+        assert found.fix.startswith(f"detach {tensor} where"), found.text()
 
 
 @pytest.mark.parametrize("strict", [True, False])

@@ -55,6 +55,40 @@ LOST = {
         "loss = -critic(action).mean()\n"
         "loss.backward()"
     ),
+    "index of a maximum": (
+        "for _ in range(2):\n"
+        "    _, best = torch.max(model(x), dim=1)\n"
+        "    loss = torch.nn.L1Loss()(best.to(torch.float32), target[:, 0])\n"
+        "    loss.backward()"
+    ),
+    "list of losses": (
+        "losses = []\n"
+        "for row in x:\n"
+        "    losses.append(model(row).mean())\n"
+        "loss = torch.tensor(losses).sum()\n"
+        "loss.backward()"
+    ),
+    "method": (
+        "class Trainer:\n"
+        "    def scores(self, out):\n"
+        "        return {'hits': (out.round().long() == 1).float(), 'n': 3}\n"
+        "    def step(self):\n"
+        "        self.hits = self.scores(model(x))\n"
+        "        self.loss = 1 - self.hits['hits'].mean()\n"
+        "trainer = Trainer()\n"
+        "trainer.step()\n"
+        "loss = trainer.scores(model(x))['hits'].mean()\n"
+        "loss.backward()"
+    ),
+    "numpy": (
+        "class Wrapper(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        values = model(x).detach().numpy()\n"
+        "        return torch.from_numpy(values)\n"
+        "wrapper = Wrapper()\n"
+        "loss = F.mse_loss(wrapper(x), target)\n"
+        "loss.backward()"
+    ),
     "scaled": (
         "with torch.set_grad_enabled(False):\n    loss = model(x).mean()\n(loss / 4).backward()"
     ),
@@ -63,7 +97,8 @@ WHERE = {
     "region": ("region", 1), "decorator": ("region", 1), "item": ("copy", 2),
     "argmax": ("operation", 1), "detach": ("detach", 1), "function": ("copy", 2),
     "returned in a region": ("region", 2), "compared": ("operation", 1),
-    "frozen critic": ("operation", 2),
+    "frozen critic": ("operation", 2), "index of a maximum": ("operation", 2),
+    "list of losses": ("copy", 4), "method": ("operation", 3), "numpy": ("copy", 3),
     "scaled": ("region", 1),
 }  # fmt: skip
 
@@ -108,11 +143,12 @@ def test_a_detached_target_beside_a_frozen_prediction_is_no_explanation():
     assert lost_graph.find(frame) is None
 
 
-def test_an_operand_that_the_source_does_not_explain_leaves_it_open():
+def test_an_operand_that_the_source_does_not_explain_leaves_the_line():
     program = """\
         class Elsewhere:
             def loss(self):
                 return torch.zeros(())
         loss = Elsewhere().loss() + model(x).mean().detach()
         loss.backward()"""
-    assert lost_graph.find(run_until_it_fails(program, "elsewhere")) is None
+    detachment = lost_graph.find(run_until_it_fails(program, "elsewhere"))
+    assert (detachment.how, detachment.location.line) == ("line", 4)

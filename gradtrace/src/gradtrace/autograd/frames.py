@@ -354,7 +354,9 @@ def contents(value: Any) -> Iterator[tuple[str, Any]]:
     for sequence in _SEQUENCES:
         if issubclass(kind, sequence):
             entries = list(sequence.__iter__(value))
-            yield from ((f"[{i}]", inner) for i, inner in enumerate(entries))
+            fields = getattr(kind, "_fields", ()) if issubclass(kind, tuple) else ()
+            keys = [f".{field}" for field in fields] or [f"[{i}]" for i in range(len(entries))]
+            yield from zip(keys, entries, strict=False)
     if issubclass(kind, type) and belongs_to_user(value):
         yield from (
             (f".{key}", inner)

@@ -9,29 +9,35 @@ from __future__ import annotations
 
 import ast
 import inspect
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import Location
+from gradtrace.autograd.frames import Location, code_of, is_users, reach
 from gradtrace.autograd.syntax import names
 
 # What a method or attribute of this name returns has no graph; the value says how it was lost.
 _METHODS = {
     **dict.fromkeys(("item", "tolist", "numpy"), "copy"),
     **dict.fromkeys(("detach", "data"), "detach"),
-    **dict.fromkeys(("argmax", "argmin", "argsort", "long", "int", "bool", "sample"), "operation"),
+    **dict.fromkeys(
+        ("argmax", "argmin", "argsort", "indices", "long", "int", "bool", "sample"), "operation"
+    ),
 }
 _COPIES = ("tensor", "as_tensor", "from_numpy", "float")  # functions that copy numbers
 _OF_RECEIVER = ("view_as", "expand_as", "reshape_as", "type_as", "to")  # other arguments: no graph
 _MAX_CALLS = 5  # of the program's functions, one inside the other
 _UNKNOWN = object()
+_CONSTANTS = int, float, str, type(None), torch.dtype, torch.device, ModuleType
 
 
 class Detachment(NamedTuple):
-    """How a value lost its graph: ``"region"``, ``"copy"``, ``"detach"`` or ``"operation"``."""
+    """How a value lost its graph: ``"region"``, ``"copy"``, ``"detach"`` or ``"operation"``.
+
+    ``"line"`` if the source does not show how, but the value has no graph and an operand has one.
+    """
 
     how: str
     location: Location
@@ -39,12 +45,10 @@ class Detachment(NamedTuple):
 
 def find(frame: FrameType) -> Detachment | None:
     """Return how and where the value on which this line calls ``backward()`` lost its graph."""
-    scope = source.scope_of(frame)
-    if scope is None:
+    reader = _Reader.of(frame)
+    if reader is None:
         return None
-    variables = {**frame.f_globals, **frame.f_locals}
-    reader = _Reader(frame.f_code.co_filename, scope, variables, {})
-    for node in source.own_nodes(scope):
+    for node in reader.nodes:
         if isinstance(node, ast.Call) and source.covers(node, frame.f_lineno):
             root = _root(node)
             detachments = None if root is None else reader.detachments(root)
@@ -61,6 +65,12 @@ def _root(call: ast.Call) -> ast.expr | None:
     if ast.unparse(function.value).endswith("autograd"):
         return call.args[0] if call.args else None
     return function.value if function.attr == "backward" else None
+
+
+def has_no_graph(frame: FrameType, expression: ast.expr) -> bool:
+    """Whether the source shows that an expression of the running function has no graph."""
+    reader = _Reader.of(frame)
+    return reader is not None and reader.detachments(expression) is not None
 
 
 class _Reader:
@@ -80,7 +90,14 @@ class _Reader:
     ):
         self._file, self._variables, self._arguments = file, variables, arguments
         self._scope, self._depth = scope, depth
-        self._nodes = list(source.own_nodes(scope))
+        self.nodes = list(source.own_nodes(scope))
+
+    @classmethod
+    def of(cls, frame: FrameType) -> _Reader | None:
+        """Return the reader of a frame's code, with the values that its variables have now."""
+        scope = source.scope_of(frame)
+        variables = {**frame.f_globals, **frame.f_locals}
+        return None if scope is None else cls(frame.f_code.co_filename, scope, variables, {})
 
     def detachments(self, expression: ast.expr) -> list[Detachment] | None:
         """Return where the operands lost their graphs; None if one may have a graph.
@@ -99,16 +116,24 @@ class _Reader:
                 detachments = self._together(_operands(expression)) or self._lost(
                     "operation", expression
                 )
-            case ast.Attribute(attr=attribute):
-                lost = _METHODS.get(attribute)
-                detachments = None if lost is None else self._lost(lost, expression)
+            case ast.Attribute(attr=attribute) if attribute in _METHODS:
+                detachments = self._lost(_METHODS[attribute], expression)
+            case ast.Attribute():
+                detachments = self._of_variable(expression)
             case ast.Call():
                 detachments = self._of_call(expression)
-            case ast.BinOp() | ast.UnaryOp() | ast.Subscript() | ast.List() | ast.Tuple():
+            case (
+                ast.BinOp()
+                | ast.UnaryOp()
+                | ast.Subscript()
+                | ast.List()
+                | ast.Tuple()
+                | ast.Dict()
+            ):
                 detachments = self._together(_operands(expression))
             case _:
                 detachments = None
-        return [] if detachments is None and isinstance(value, (int, float)) else detachments
+        return [] if detachments is None and isinstance(value, _CONSTANTS) else detachments
 
     def _value(self, expression: ast.expr) -> Any:
         """Return the value of a name or attribute, if known, without running any code."""
@@ -119,6 +144,9 @@ class _Reader:
             return self._variables.get(expression.id, _UNKNOWN)
         if isinstance(expression, ast.Attribute):
             owner = self._value(expression.value)
+            for part in ("_modules", "_parameters") if isinstance(owner, torch.nn.Module) else ():
+                if expression.attr in vars(owner)[part]:
+                    return vars(owner)[part][expression.attr]
             return inspect.getattr_static(owner, expression.attr, _UNKNOWN)
         return _UNKNOWN
 
@@ -134,25 +162,44 @@ class _Reader:
             detachments += operand_detachments
         return detachments
 
-    def _of_variable(self, name: ast.Name) -> list[Detachment] | None:
+    def _of_variable(self, variable: ast.Name | ast.Attribute) -> list[Detachment] | None:
         """Return where a variable's last assigned value lost its graph; None if it may have one."""
+        name, tensor = ast.unparse(variable), self._value(variable)
         assignments = [
             node
-            for node in self._nodes
+            for node in self.nodes
             if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
-            and node.lineno < name.lineno
-            and name.id in names(node, ast.Store)
+            and node.lineno < variable.lineno
+            and name in names(node, ast.Store)
         ]
         assignment = max(assignments, key=lambda node: node.lineno, default=None)
         if assignment is None:
-            reader, argument = self._arguments.get(name.id, (None, name))
+            reader, argument = self._arguments.get(name, (None, variable))
             if reader is not None:
                 return reader.detachments(argument)
-            return [] if isinstance(self._value(name), torch.Tensor) else None
-        value = source.value_of(assignment, name.id)
-        if value is None:
-            return None
-        return self._of_result(value)
+            if isinstance(tensor, torch.Tensor):
+                return []
+            return None if isinstance(variable, ast.Name) else self.detachments(variable.value)
+        value = source.value_of(assignment, name)
+        detachments = None if value is None else self._of_result(value)
+        if detachments is None and isinstance(tensor, torch.Tensor):  # it has no graph
+            return self._of_line(tensor, assignment)
+        return detachments
+
+    def _of_line(self, tensor: torch.Tensor, assignment: ast.stmt) -> list[Detachment] | None:
+        """Return the line that assigns a tensor without a graph, if an operand has a graph.
+
+        None if frozen parameters may be the reason.
+        """
+        read = [node for node in ast.walk(assignment) if isinstance(node, ast.Name | ast.Attribute)]
+        owners = {id(node.value) for node in read if isinstance(node, ast.Attribute)}
+        values = [self._value(node) for node in read if id(node) not in owners]
+        if any(map(_has_graph, values)):
+            integers = not (tensor.is_floating_point() or tensor.is_complex())
+            how = "operation" if integers else "line"
+            return [Detachment(how, Location(self._file, assignment.lineno))]
+        frozen = any(isinstance(v, torch.nn.Module) and [*v.parameters()] for v in values)
+        return None if frozen else []
 
     def _of_result(self, value: ast.expr) -> list[Detachment] | None:
         """Return where a value of this scope lost its graph; None if it may have a graph."""
@@ -168,10 +215,14 @@ class _Reader:
             name, receiver = ast.unparse(function), []
         if name in _COPIES and call.args:
             computed = any(isinstance(node, ast.Call) for node in ast.walk(call.args[0]))
+            computed |= _has_graph(self._value(call.args[0]))
             return self._lost("copy", call) if computed else self.detachments(call.args[0]) or []
         if name in _METHODS and receiver:
             return self._lost(_METHODS[name], call)
-        value = self._value(function)
+        value = self._value(function.func if isinstance(function, ast.Call) else function)
+        code = _code_of(value)
+        if code is not None and (detachments := self._of_function(name, code, call)) is not None:
+            return detachments
         if _only_computes(value):
             detachments = self._together(operands)
             # Frozen parameters may be the reason where nothing else is.
@@ -179,19 +230,27 @@ class _Reader:
             return (detachments or None) if frozen else detachments
         if receiver:
             return self._together(receiver if name in _OF_RECEIVER else receiver + operands)
-        return self._of_function(name, call)
+        return self._of_function(name, None, call)
 
-    def _of_function(self, name: str, call: ast.Call) -> list[Detachment] | None:
+    def _of_function(
+        self, name: str, code: CodeType | None, call: ast.Call
+    ) -> list[Detachment] | None:
         """Return where a function's return value lost its graph; None if it may have one."""
-        function = source.function_named(self._file, name)
+        file = self._file if code is None else code.co_filename
+        function = source.function_named(file, name) if code is None else source.function_of(code)
         if function is None or self._depth == _MAX_CALLS:
             return None
-        parameters = (parameter.arg for parameter in function.args.args)
-        arguments = {p: (self, value) for p, value in zip(parameters, call.args, strict=False)}
+        called, parameters = call.func, [parameter.arg for parameter in function.args.args]
+        passed = [*call.args]
+        if parameters[:1] == ["self"]:
+            if isinstance(called, ast.Attribute) and called.attr == function.name:
+                called = called.value  # the object of the method, not a module that is called
+            passed.insert(0, called)
+        arguments = {p: (self, value) for p, value in zip(parameters, passed, strict=False)}
         arguments |= {kw.arg: (self, kw.value) for kw in call.keywords if kw.arg is not None}
         modules = {n: v for n, v in self._variables.items() if isinstance(v, ModuleType)}
-        reader = _Reader(self._file, function, modules, arguments, self._depth + 1)
-        results = [node.value for node in reader._nodes if isinstance(node, ast.Return)]
+        reader = _Reader(file, function, modules, arguments, self._depth + 1)
+        results = [node.value for node in reader.nodes if isinstance(node, ast.Return)]
         result = results[0] if len(results) == 1 else None
         return None if result is None else reader._of_result(result)
 
@@ -202,6 +261,19 @@ def _only_computes(function: Any) -> bool:
         return not any(parameter.requires_grad for parameter in function.parameters())
     module = getattr(function, "__module__", None) if callable(function) else None
     return (module or "").partition(".")[0] == "torch"
+
+
+def _code_of(function: Any) -> CodeType | None:
+    """Return the code of a function of the program, or of a module's forward()."""
+    if isinstance(function, torch.nn.Module):
+        function = type(function).forward
+    code = code_of(function) if isinstance(function, FunctionType | MethodType) else None
+    return code if code is not None and is_users(code) else None
+
+
+def _has_graph(value: Any) -> bool:
+    """Whether a value is, contains or trains a tensor that requires grad."""
+    return any(found.value.requires_grad for found in reach({"": value}))
 
 
 def _operands(expression: ast.expr) -> list[ast.expr]:

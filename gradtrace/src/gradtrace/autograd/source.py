@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from gradtrace.autograd.frames import Location, user_frames
-from gradtrace.autograd.syntax import Function, Loop, names, written_in_place
+from gradtrace.autograd.frames import Chain, Location, user_frames
+from gradtrace.autograd.syntax import Function, Loop, names, passed_on, written_in_place
 
 Scope = ast.Module | Function
 FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
@@ -36,13 +36,41 @@ def covers(statement: ast.stmt | ast.expr, line: int) -> bool:
 
 
 def receiver_of(place: Location, method: str) -> str | None:
-    """Return the name of the variable on which the statement at a line calls ``method``."""
-    for node in _nodes(place.file):
-        match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attribute)):
-                if attribute == method and covers(node, place.line):
-                    return name
+    """Return the expression on which the statement at a line calls ``method``: ``self.loss``."""
+    for node in _nodes(place.file, ast.Call):
+        match node.func:
+            case ast.Attribute(value=ast.Name() | ast.Attribute() | ast.Subscript() as receiver):
+                if node.func.attr == method and covers(node, place.line):
+                    return ast.unparse(receiver)
     return None
+
+
+def is_written(file: str, expression: str) -> bool:
+    """Whether the file contains this variable, attribute or entry of a container as it stands."""
+    nodes = _nodes(file, ast.Name, ast.Attribute, ast.Subscript)
+    return any(ast.unparse(node) == expression for node in nodes)
+
+
+def expression_read(made: Chain, read: Chain) -> str | None:
+    """Return how one chain of calls reads a value that another one made and assigned.
+
+    The innermost function that the chains share decides: ``actions[1]``, if one of its lines
+    assigns ``actions`` and the other reads that entry only.
+    """
+    for (code, made_at), (other, read_at) in zip(made.lines[::-1], read.lines[::-1], strict=False):
+        if code is not other:
+            return None
+        if made_at != read_at:
+            file = code.co_filename
+            making, reading = (_simple_statement(file, line) for line in (made_at, read_at))
+            return None if making is None or reading is None else passed_on(making, reading)
+    return None
+
+
+def _simple_statement(file: str, line: int) -> ast.stmt | None:
+    """Return the statement at a line, unless it contains others."""
+    statements = (node for node in _nodes(file, ast.stmt) if not hasattr(node, "body"))
+    return next((node for node in statements if covers(node, line)), None)
 
 
 def is_conditional(place: Location) -> bool:
@@ -93,6 +121,7 @@ class Write(NamedTuple):
     line: int
     name: str
     values: tuple[ast.expr, ...]
+    node: ast.stmt | ast.expr
 
 
 def in_place_writes(file: str) -> Iterator[Write]:
@@ -104,7 +133,12 @@ def in_place_writes(file: str) -> Iterator[Write]:
             if target is not None and isinstance(node, ast.stmt | ast.expr):
                 name = ast.unparse(target)
                 values = (value_of(statement, name) for statement in nodes)
-                yield Write(node.lineno, name, tuple(filter(None, values)))
+                yield Write(node.lineno, name, tuple(filter(None, values)), node)
+
+
+def writes_at(place: Location) -> list[Write]:
+    """Return the in-place writes of the statement or expression at a line."""
+    return [write for write in in_place_writes(place.file) if covers(write.node, place.line)]
 
 
 def value_of(node: ast.AST, name: str) -> ast.expr | None:
@@ -193,6 +227,12 @@ def function_named(file: str, name: str) -> Function | None:
     """Return the only function of this name in a file, or None."""
     functions = [node for node in _nodes(file, *FUNCTIONS) if node.name == name]
     return functions[0] if len(functions) == 1 else None
+
+
+def function_of(code: CodeType) -> Function | None:
+    """Return the function definition from which a code object was compiled."""
+    scope = _scope(code, max(line for *_, line in code.co_lines() if line is not None))
+    return scope if isinstance(scope, Function) else None
 
 
 def _scope(code: CodeType, line: int) -> Scope | None:

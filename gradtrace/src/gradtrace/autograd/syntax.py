@@ -84,6 +84,43 @@ _NOT_IN_PLACE = (
 )  # fmt: skip
 
 
+def passed_on(making: ast.stmt, reading: ast.stmt) -> str | None:
+    """Return the only expression in which one statement reads what another assigns.
+
+    >>> a, b = ast.parse("pair = f(x)\\nloss = g(pair[1].mean(), y) / len(pair[1])").body
+    >>> passed_on(a, b)
+    'pair[1]'
+    """
+    assigned = {
+        ast.unparse(without_index(node))
+        for node in ast.walk(making)
+        if isinstance(node, _PLACES) and isinstance(node.ctx, ast.Store)
+    }
+    methods = {id(node.func) for node in ast.walk(reading) if isinstance(node, ast.Call)}
+    read: set[str] = set()
+    pending: list[ast.AST] = [reading]
+    for node in pending:
+        if isinstance(node, _PLACES) and isinstance(node.ctx, ast.Load) and id(node) not in methods:
+            places = [ast.unparse(place) for place in _with_owners(node)]
+            if not assigned.isdisjoint(places):
+                read |= {places[0]} if not places[0].endswith(_NOT_TENSORS) else set()
+                continue
+        pending += ast.iter_child_nodes(node)
+    return read.pop() if len(read) == 1 else None
+
+
+_PLACES = ast.Name, ast.Attribute, ast.Subscript
+_NOT_TENSORS = (".shape", ".device", ".dtype", ".ndim")
+
+
+def _with_owners(place: ast.expr) -> Iterator[ast.expr]:
+    """Yield ``x[0].y``, ``x[0]`` and ``x`` of ``x[0].y``."""
+    yield place
+    while isinstance(place, ast.Attribute | ast.Subscript):
+        place = place.value
+        yield place
+
+
 def without_index(expression: ast.expr) -> ast.expr:
     """Return ``x`` of ``x[0][1]``."""
     while isinstance(expression, ast.Subscript):
@@ -139,6 +176,14 @@ def pairs_of(assign: ast.Assign) -> list[tuple[str, ast.expr]]:
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         return [(ast.unparse(t), v) for t, v in zip(target.elts, value.elts, strict=False)]
     return [(ast.unparse(target), value)]
+
+
+def written_values(node: ast.AST) -> list[ast.expr]:
+    """Return what a node writes in place: the value of an assignment, the arguments of a call."""
+    if isinstance(node, ast.Call):
+        return [*node.args, *(keyword.value for keyword in node.keywords)]
+    value = value_of(node)
+    return [] if value is None else [value]
 
 
 def value_of(statement: ast.AST) -> ast.expr | None:

@@ -49,9 +49,9 @@ class Diagnosis:
         return self.names.get("it")
 
     @property
-    def reasons(self) -> list[str]:
+    def reasons(self) -> tuple[str, ...]:
         """The facts that decided, as sentences."""
-        return [*dict.fromkeys(map(FACTS.__getitem__, self.facts))]
+        return tuple(dict.fromkeys(map(FACTS.__getitem__, self.facts)))
 
     @property
     def explanation(self) -> str:
@@ -115,7 +115,7 @@ class Diagnosis:
             "error": self.error,
             "explanation": self.explanation,
             "facts": list(self.facts),
-            "seen": self.reasons,
+            "seen": list(self.reasons),
             "fix": self.fix,
             "otherwise": self.otherwise,
         }

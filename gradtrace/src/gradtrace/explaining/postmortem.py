@@ -66,7 +66,7 @@ def explain(exception: BaseException | None = None) -> Diagnosis | None:
             confidence=UNKNOWN,
             detail=f"{name} was changed in place after an operation had saved it",
             facts=(),
-            advice=CAUSES["unknown"].fixes[0],
+            advice=CAUSES["unknown"].fixes[-1],
         )
     return diagnosis
 

@@ -37,10 +37,10 @@ FACTS = {
     "weights_changed": "the weights were changed, or their gradients cleared, between the two"
     " backward calls",
     "not weights_changed": "no change of the weights between the two backward calls was recorded",
-    "only_others_stepped": "an optimizer that does not train the shared part stepped between the"
-    " two backward calls",
-    "its_own_stepped": "the optimizer of the shared part stepped between the two backward calls,"
-    " and another one trains the new part",
+    "first_trains_others": "the optimizer of the earlier loss does not train the shared part",
+    "second_trains_others": "the optimizer of the shared part does not train the new part",
+    "trained_by_another_loss": "another loss, or another optimizer than that of this loss, trains"
+    " the parameters of the freed part",
     "optimizer_wrote": "an optimizer made the change",
     "by_a_layer": "code of PyTorch made the change, as inplace=True or max_norm requests",
     "through_a_view": "the change was made through a view of the tensor",
@@ -50,6 +50,7 @@ FACTS = {
     "backward_between": "a backward call lies between the operation and the change",
     "cut_by_detach": "detach() or .data removed the tensor from the graph",
     "cut_by_copy": "the tensor's numbers were copied out of PyTorch and into a new tensor",
+    "cut_by_line": "this line computes a tensor without a graph from tensors that have one",
     "gradients_are_off": "an operation or this backward call ran in torch.no_grad() or"
     " torch.inference_mode()",
     "cut_by_update": "a parameter was updated by a new tensor, in torch.no_grad()",

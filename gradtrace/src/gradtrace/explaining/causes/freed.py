@@ -61,44 +61,44 @@ CAUSES = (
         "a tensor that needs gradients was computed once and is used in every iteration; the first"
         " backward call freed its graph",
         Fix(
-            "detach {it|the tensor} where this loss reads it, because the optimizer that steps in"
-            " this loop does not train the parameters that {it|the tensor} depends on",
-            needs=("only_others_stepped",),
-            otherwise="recompute {it|the tensor} in each iteration, before it is used, if this loss"
-            " must train those parameters, too",
+            "detach {tensor|the tensor} in the loss whose optimizer does not train the parameters"
+            " that {tensor|the tensor} depends on, because another loss trains them",
+            needs=("trained_by_another_loss",),
+            otherwise="recompute {tensor|the tensor} in each iteration, before it is used, if both"
+            " losses must train them",
         ),
         Fix(
-            "recompute {it|the tensor} in each iteration, before it is used (if detached, it would"
-            " no longer train {trained|its parameters})",
+            "recompute {tensor|the tensor} in each iteration, before it is used (if detached, it"
+            " would no longer train {trained|its parameters})",
             needs=("trained_only_there",),
             proof=("optimizers_are_known", "every_entry_is_named"),
-            otherwise="detach {it|the tensor}, once, if the parameters that it was computed from"
-            " are not to be trained",
+            otherwise="detach {tensor|the tensor}, once, if the parameters that it was computed"
+            " from are not to be trained",
         ),
         Fix(
-            "recompute {it|the tensor} in each forward pass, because the module keeps the tensor of"
-            " the first pass, which was computed from trained parameters",
+            "recompute {tensor|the tensor} in each forward pass, because the module keeps the"
+            " tensor of the first pass, which was computed from trained parameters",
             needs=("in_a_module", "trained_there"),
-            otherwise="detach {it|the tensor}, once, if it enters the loss as a constant",
+            otherwise="detach {tensor|the tensor}, once, if it enters the loss as a constant",
         ),
         Fix(
-            "detach {it|the tensor} once, directly after the computation, if the loss uses it as a"
-            " constant (old log-probabilities, an advantage, a target)",
+            "detach {tensor|the tensor} once, directly after the computation, if the loss uses it"
+            " as a constant (old log-probabilities, an advantage, a target)",
             needs=("trained_there",),
-            otherwise="recompute {it|the tensor} in each iteration, before it is used, if this loss"
-            " must train through it, too",
+            otherwise="recompute {tensor|the tensor} in each iteration, before it is used, if this"
+            " loss must train through it, too",
         ),
         Fix(
-            "detach {it|the tensor} once, directly after the computation, because it depends on no"
-            " parameter that is trained",
+            "detach {tensor|the tensor} once, directly after the computation, because it depends on"
+            " no parameter that is trained",
             needs=("others_are_trained",),
             proof=("optimizers_are_known", "every_entry_is_named"),
-            otherwise="recompute {it|the tensor} in each iteration, if it is to be trained",
+            otherwise="recompute {tensor|the tensor} in each iteration, if it is to be trained",
         ),
         Fix(
-            "recompute {it|the tensor} in each iteration, before it is used",
-            otherwise="detach {it|the tensor}, once, if the parameters that it was computed from"
-            " are not to be trained",
+            "recompute {tensor|the tensor} in each iteration, before it is used",
+            otherwise="detach {tensor|the tensor}, once, if the parameters that it was computed"
+            " from are not to be trained",
         ),
     ),
     _freed(
@@ -127,22 +127,22 @@ CAUSES = (
             needs=("a_loss_is_added",),
         ),
         Fix(
-            "detach {it|the shared part} where {first|the first loss} reads it, because the"
-            " optimizer that stepped after that backward call does not train it",
-            needs=("only_others_stepped",),
+            "detach {tensor|the shared part} where {first|the first loss} reads it, because the"
+            " optimizer of {first|the first loss} does not train it",
+            needs=("first_trains_others",),
             otherwise="add the losses and call backward() once, if both losses must train"
-            " {it|the shared part}",
+            " {tensor|the shared part}",
         ),
         Fix(
-            "detach {it|the shared part} where {second|the second loss} reads it, because the"
-            " optimizer that trains it has stepped after the first backward call",
-            needs=("its_own_stepped",),
-            otherwise="recompute {it|the shared part} after the step, if {second|the second loss}"
+            "detach {tensor|the shared part} where {second|the second loss} reads it, because the"
+            " optimizer of {second|the second loss} does not train it",
+            needs=("second_trains_others",),
+            otherwise="recompute {tensor|the shared part} for {second|the second loss}, if that"
             " must train it, too",
         ),
         Fix(
-            "recompute {it|the shared part} for {second|the second loss}, after the weights have"
-            " changed",
+            "recompute {tensor|the shared part} for {second|the second loss}, after the weights"
+            " have changed",
             needs=("weights_changed",),
             otherwise="add the losses, call backward() once, and change the weights afterwards",
         ),
@@ -161,8 +161,8 @@ CAUSES = (
         Fix(
             "if both losses are to train all that they reach, add them and call backward() once:"
             " {sum|(first + second).backward()}",
-            otherwise="if only one loss is to train {it|the shared part}, detach"
-            " {it|the shared part} where the other loss reads it",
+            otherwise="if only one loss is to train {tensor|the shared part}, detach it where the"
+            " other loss reads it",
         ),
     ),
     _freed(

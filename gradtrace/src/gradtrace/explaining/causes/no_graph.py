@@ -1,6 +1,14 @@
 """Causes of errors about a missing graph, or a tensor that the graph does not contain."""
 
-from gradtrace.explaining.causes.table import CERTAIN, LIKELY, OBSERVED, Cause, Criterion, Fix
+from gradtrace.explaining.causes.table import (
+    CERTAIN,
+    LIKELY,
+    OBSERVED,
+    UNKNOWN,
+    Cause,
+    Criterion,
+    Fix,
+)
 
 CRITERIA = {
     "no_graph": (
@@ -15,6 +23,7 @@ CRITERIA = {
         Criterion("not_differentiable_op", ("cut_by_operation",), OBSERVED),
         Criterion("detach_wrong_place", ("cut_by_copy",), OBSERVED),
         Criterion("detach_wrong_place", ("cut_by_detach",), OBSERVED),
+        Criterion("unknown", ("cut_by_line",), UNKNOWN),
     ),
     "unused_input": (
         Criterion("input_off", ("asked_of_what_is_off",), CERTAIN),

@@ -142,6 +142,12 @@ CAUSES = (
         "unknown",
         "the observed operations do not determine the cause",
         Fix(
+            "look in that line, and in the functions that it calls, for detach(), .data, no_grad(),"
+            " .item() or numpy, because its result has no graph although an operand has one",
+            needs=("cut_by_line",),
+            otherwise="print(x.requires_grad, x.grad_fn) for each tensor in that line",
+        ),
+        Fix(
             "print(x.requires_grad, x.grad_fn) for each tensor that the loss is computed from:"
             " the graph ends where grad_fn is None and requires_grad is False"
         ),

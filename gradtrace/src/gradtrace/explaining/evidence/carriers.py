@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -80,6 +80,41 @@ def name_of(carriers: Iterable[Holder]) -> str | None:
     return f"{', '.join(names[:_MAX_NAMES])} and {len(names) - _MAX_NAMES} more"
 
 
+def tensors_of(carriers: Iterable[Holder], as_read: str | None) -> str | None:
+    """Return expressions for these tensors, so that a text can say which to detach.
+
+    The only entry of a container is named if the program writes it so. Otherwise the name is how a
+    line reads it, ``as_read``, if that is known, or else all tensors in the container.
+    """
+    containers: dict[str, list[Holder]] = {}
+    for variable in _each_place_once(carriers):
+        containers.setdefault(_without_index(_short(variable)), []).append(variable)
+    names = []
+    for container, (variable, *others) in containers.items():
+        file, name = variable.frame.f_code.co_filename, _short(variable)
+        if name != container and (others or not source.is_written(file, name)):
+            if as_read is not None:
+                return as_read
+            name = f"the tensors in {container}"
+        names.append(name)
+    return ", ".join(names) if 0 < len(names) <= _MAX_NAMES else name_of(carriers) or as_read
+
+
+def output_of(leaves: Collection[int], variables: Iterable[Holder]) -> str | None:
+    """Return a text for the output of the module whose trained parameters are these leaves.
+
+    The leaves are given by their identities.
+    """
+    text = None
+    for variable in variables:
+        parts = _parts(variable.name)
+        for i, owner in enumerate(variable.owners if id(variable.value) in leaves else ()):
+            if isinstance(owner, torch.nn.Module):
+                trained = {id(p) for p in owner.parameters() if p.requires_grad}
+                text = f"the output of {''.join(parts[: i + 1])}" if trained == leaves else text
+    return text
+
+
 def detached(carriers: Iterable[Holder]) -> str | None:
     """Return the statements that detach the variables, or a description; None for no variables."""
     carriers = list(carriers)
@@ -96,9 +131,12 @@ def _detached(variable: Holder) -> str | None:
         return None
     name = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name)  # an entry of a ModuleList or Sequential
     nested = variable.name.count("[", len(_without_index(variable.name)))
+    entries = variable.owners[-1] if variable.owners else ()
+    if nested == 0 and hasattr(entries, "_fields"):
+        owner, _, field = name.rpartition(".")
+        return f"{owner} = {owner}._replace({field}={name}.detach())"
     if nested == 0:
         return f"{name} = {name}.detach()"
-    entries = variable.owners[-1] if variable.owners else ()
     holds_others = any(not isinstance(value, torch.Tensor) for _, value in contents(entries))
     if nested > 1 or holds_others:
         return None
@@ -144,8 +182,13 @@ def _short(variable: Holder) -> str:
         if belongs_to_user(type(owners[i])):
             path = name.split(".")[-(len(owners) - i) :]
             return ".".join([type(owners[i]).__name__, *path])
-    parts = re.findall(r"\[[^\]]*\]|\.?[^.\[]+", name)
+    parts = _parts(name)
     return "".join(parts[: len(parts) - (len(owners) - internal[0])]) or variable.root
+
+
+def _parts(name: str) -> list[str]:
+    """Return a variable and the attributes and indices after it: ``a``, ``.b``, ``[0]``."""
+    return re.findall(r"\[[^\]]*\]|\.?[^.\[]+", name)
 
 
 def _internal(owner: Any) -> bool:

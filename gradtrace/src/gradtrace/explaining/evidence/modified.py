@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import linecache
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -12,10 +11,11 @@ from traceback import walk_tb
 from typing import Any
 
 from gradtrace import _torch
-from gradtrace.autograd import source
+from gradtrace.autograd import lost_graph, source
 from gradtrace.autograd.frames import Location, user_frames
 from gradtrace.autograd.nodes import MODIFIED
 from gradtrace.autograd.saved import describe
+from gradtrace.autograd.syntax import reads, written_values
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, walk
 from gradtrace.explaining.evidence import carriers
@@ -104,8 +104,11 @@ class ModifiedEvidence(Evidence):
 
     @property
     def through_a_view(self) -> bool:
-        """Whether the tensor was changed through a view that has its own name."""
-        return self.edit is not None and self.edit.of_a_view
+        """Whether a part of the tensor was changed, through a view that has a name of its own."""
+        edit, holder = self.edit, self.holder
+        if edit is None or not edit.of_a_view or edit.memory is None or holder is None:
+            return False
+        return len(edit.memory.span) < holder.value.untyped_storage().nbytes()
 
     @property
     def written_once(self) -> bool:
@@ -161,11 +164,9 @@ class ModifiedEvidence(Evidence):
 
 
 def names_written(locations: Iterable[Location | None]) -> str | None:
-    """Return the names into which the lines at these locations write in place."""
-    names: dict[str, None] = {}
-    for place in dict.fromkeys(filter(None, locations)):
-        writes = source.in_place_writes(place.file)
-        names |= {write.name: None for write in writes if write.line == place.line}
+    """Return the names into which the statements at these locations write in place."""
+    places = dict.fromkeys(filter(None, locations))
+    names = dict.fromkeys(write.name for place in places for write in source.writes_at(place))
     return ", ".join(names) or None
 
 
@@ -190,11 +191,12 @@ class LeafEvidence(TextEvidence):
         self.value_has_graph = not self.by_a_layer and self._reads_gradients()
 
     def _reads_gradients(self) -> bool:
-        """Whether the value that this line writes is computed from tensors that require grad."""
-        place = self.raised_at
-        line = "" if place is None else linecache.getline(place.file, place.line)
-        value = line.partition("=")[2]
-        read = tuple({*re.findall(r"[a-zA-Z_][\w.]*", value)} - {self.names["it"]})
+        """Whether the value that is written is computed from tensors that require grad."""
+        writes = [] if self.raised_at is None else source.writes_at(self.raised_at)
+        values = [value for write in writes for value in written_values(write.node)]
+        if self.frame is not None:
+            values = [v for v in values if not lost_graph.has_no_graph(self.frame, v)]
+        read = tuple(reads(*values) - {self.names["it"]})
         prefixes = tuple(f"{name}{mark}" for name in read for mark in ".[")
         return any(
             v.value.requires_grad and (v.name in read or v.name.startswith(prefixes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Collection, Iterable
 from functools import cached_property
 
@@ -43,9 +44,11 @@ class Training:
         """Return the optimizers that hold any of these storages."""
         return [o for o, owned in self.optimizers if not owned.isdisjoint(storages)]
 
-    def stepped_since(self, call: BackwardCall) -> list[torch.optim.Optimizer]:
-        """Return the optimizers that have made a step after that backward call."""
-        steps = (step for step in self._timeline.steps if step.last_call >= call.number)
+    def stepped_since(
+        self, call: BackwardCall, until: float = math.inf
+    ) -> list[torch.optim.Optimizer]:
+        """Return the optimizers that stepped after that backward call, up to call ``until``."""
+        steps = (s for s in self._timeline.steps if call.number <= s.last_call <= until)
         ids = {id(step.optimizer()) for step in steps}
         return [optimizer for optimizer, _ in self.optimizers if id(optimizer) in ids]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -74,13 +74,11 @@ class Reuse(Evidence):
     def names(self) -> Mapping[str, str | None]:
         if self.nested is not None:
             return {"it": place_of(self.nested, "backward")}
-        first, second = (
-            None if place is None else source.receiver_of(place, "backward")
-            for place in (self.began_at, self.raised_at)
-        )
+        first, second = self._losses
         distinct = first and second and first != second
         return {
-            "it": self.carrier_name,
+            "it": carriers.name_of(self.naming),
+            "tensor": self.tensor,
             "trained": self.names_of(self.trained_only_there),
             "detached": carriers.detached(self.carriers),
             "first": first if distinct else None,
@@ -242,8 +240,8 @@ class Reuse(Evidence):
         return carrying if carrying and not self.passed_on else [*self.successors, *carrying]
 
     @cached_property
-    def carrier_name(self) -> str | None:
-        """The names of the variables that carry the freed part, for texts."""
+    def naming(self) -> list[Holder]:
+        """The variables that name the freed part in texts."""
         exact = {self.live[i] for i in self.entries}
         several = len({id(self.earlier[i]) for i in self.entries}) > 1 and not self.passed_on
         known = self.variables if several and not self.stored else self.holders
@@ -252,8 +250,41 @@ class Reuse(Evidence):
         plain = {id(v.value) for v in holding if not v.owners and v.carries}
         holding = [v for v in holding if not v.owners or id(v.value) not in plain]
         lasting = self.in_a_buffer or self.passed_on or not holding
-        named = self.carriers if lasting else holding
-        return carriers.name_of(named or self.holders)
+        return (self.carriers if lasting else holding) or self.holders
+
+    @property
+    def tensor(self) -> str | None:
+        """An expression for the tensors that connect this loss with the freed part, for texts."""
+        made = self._chain(self.first)
+        chains = (self._chain(j) for j in self.users[self.first] if j not in self.earlier)
+        read = {source.expression_read(made, chain) for chain in chains if made and chain} - {None}
+        naming = self.naming
+        if self.first_trains_others:  # that loss reads only what no other entry was computed from
+            inner = reachable(self.links, (j for i in self.entries for j in self.links[i]))
+            nodes = {self.live[i] for i in inner}
+            naming = [v for v in naming if _torch.grad_fn_of(v.value) not in nodes] or naming
+        named = carriers.tensors_of(naming, read.pop() if len(read) == 1 else None)
+        leaves = {id(leaf) for leaf in self._leaves(self._inputs)}
+        return named or carriers.output_of(leaves, self.variables)
+
+    @property
+    def _losses(self) -> list[str | None]:
+        """The names of the earlier loss and of this one."""
+        places = self.began_at, self.raised_at
+        names = [place and source.receiver_of(place, "backward") for place in places]
+        if names[0] != names[1]:
+            return names
+        roots = self._roots_of(self.freeing), {*roots_of(self.outputs)}
+        return [
+            next((v.name for v in self.variables if _torch.grad_fn_of(v.value) in nodes), None)
+            for nodes in roots
+        ]
+
+    def _roots_of(self, call: BackwardCall) -> set[_torch.LiveNode]:
+        """Return the nodes of variables on which an earlier call was made."""
+        nodes = {_torch.grad_fn_of(variable.value) for variable in self.variables} - {None}
+        freed = (node for node in nodes if freed_by(node) is call)
+        return {node for node in freed if _torch.sequence_nr(node) in call.roots}
 
     @cached_property
     def every_entry_is_named(self) -> bool:
@@ -312,7 +343,14 @@ class Reuse(Evidence):
     @cached_property
     def _both_losses(self) -> frozenset[int]:
         """The storages of the leaves of this loss and, if they are known, of the earlier loss."""
-        return self.freeing.leaves | {storage_of(leaf)[0] for leaf in self._all_leaves}
+        return self._leaves_of(self.freeing) | {storage_of(leaf)[0] for leaf in self._all_leaves}
+
+    def _leaves_of(self, call: BackwardCall) -> frozenset[int]:
+        """Return the storages of the leaves that a call reached; empty if no variable shows it."""
+        nodes = walk(self._roots_of(call))[0]
+        return call.leaves or frozenset(
+            storage_of(node.variable)[0] for node in nodes if isinstance(node, _torch.LEAF)
+        )
 
     @cached_property
     def _all_leaves(self) -> list[torch.Tensor]:
@@ -368,8 +406,8 @@ class Reuse(Evidence):
 
     @cached_property
     def one_optimizer(self) -> bool:
-        """Whether one optimizer holds all leaves of both losses; unknown under a plain watch."""
-        optimizers = self.training.optimizers if self.freeing.leaves else []
+        """Whether one optimizer holds all leaves of both losses."""
+        optimizers = self.training.optimizers if self._leaves_of(self.freeing) else []
         return any(self._both_losses <= storages for _, storages in optimizers)
 
     @cached_property
@@ -392,24 +430,70 @@ class Reuse(Evidence):
         )
 
     @cached_property
-    def only_others_stepped(self) -> bool:
-        """Whether optimizers have stepped since the freeing call, but none of the shared part's."""
-        owners = self._optimizers_of(self._inputs)
-        return bool(self._stepped and owners) and not any(o in self._stepped for o in owners)
+    def first_trains_others(self) -> bool:
+        """Whether the optimizers of the earlier loss do not train the shared part.
+
+        These optimizers stepped after its call. If none stepped, they hold its other leaves.
+        """
+        others = self._only_others(self._optimizers_of_earlier)
+        return others and (bool(self._stepped) or not self._only_others(self._optimizers_of_new))
 
     @cached_property
-    def its_own_stepped(self) -> bool:
-        """Whether all optimizers of the shared part have stepped, but not all of the new part's."""
-        owners = self._optimizers_of(self._inputs)
-        stepped = bool(owners) and all(owner in self._stepped for owner in owners)
-        return stepped and any(o not in self._stepped for o in self._optimizers_of(self.new))
+    def second_trains_others(self) -> bool:
+        """Whether another optimizer trains the new part, and the shared part's has stepped.
+
+        If none stepped, no optimizer of the new part trains the shared part.
+        """
+        if self._stepped:
+            stepped = all(owner in self._stepped for owner in self._owners)
+            return stepped and any(o not in self._stepped for o in self._optimizers_of_new)
+        others = self._only_others(self._optimizers_of_new)
+        return others and not self._only_others(self._optimizers_of_earlier)
+
+    @cached_property
+    def trained_by_another_loss(self) -> bool:
+        """Whether another loss, or an optimizer of another loss, trains the freed part."""
+        storages = self._storages(self._inputs)
+        calls = (c for c in self.timeline.calls if c.number > self.freeing.number)
+        others = (c for c in calls if c is not self.call and not self._is_made_here(c))
+        return self.first_trains_others or any(storages <= self._leaves_of(c) for c in others)
+
+    def _is_made_here(self, call: BackwardCall) -> bool:
+        """Whether the same lines and functions led to an earlier call as to the one that failed."""
+        return self.call is not None and call.path == self.call.path
+
+    def _only_others(self, optimizers: Collection[torch.optim.Optimizer]) -> bool:
+        """Whether none of these optimizers trains the shared part, but another one does."""
+        return bool(optimizers and self._owners) and not any(o in self._owners for o in optimizers)
+
+    @cached_property
+    def _owners(self) -> list[torch.optim.Optimizer]:
+        """The optimizers of the shared part."""
+        return self.training.owners(self._storages(self._inputs))
+
+    @cached_property
+    def _optimizers_of_earlier(self) -> list[torch.optim.Optimizer]:
+        leaves = self._leaves_of(self.freeing)
+        if not leaves and self._is_made_here(self.freeing):
+            return self._stepped_next or self._optimizers_of_new
+        own = leaves - self._storages(self._inputs)
+        return self._stepped_next or self.training.owners(own)
+
+    @cached_property
+    def _optimizers_of_new(self) -> list[torch.optim.Optimizer]:
+        return self.training.owners(self._storages(self.new) - self._storages(self._inputs))
+
+    def _storages(self, nodes: Iterable[int]) -> frozenset[int]:
+        return frozenset(storage_of(leaf)[0] for leaf in self._leaves(nodes))
 
     @property
     def _stepped(self) -> list[torch.optim.Optimizer]:
         return self.training.stepped_since(self.freeing)
 
-    def _optimizers_of(self, nodes: Iterable[int]) -> list[torch.optim.Optimizer]:
-        return self.training.owners({storage_of(leaf)[0] for leaf in self._leaves(nodes)})
+    @property
+    def _stepped_next(self) -> list[torch.optim.Optimizer]:
+        """The optimizers that stepped before the next backward call."""
+        return self.training.stepped_since(self.freeing, self.freeing.number)
 
     def _leaves(self, nodes: Iterable[int]) -> list[torch.Tensor]:
         """Return the leaves among these nodes and their inputs, each once."""
@@ -436,8 +520,9 @@ class Reuse(Evidence):
     @cached_property
     def _computed_before(self) -> set[_torch.LiveNode]:
         """The entries, and the nodes computed from them before the freeing call."""
-        since = self.freeing.sequence_nr
-        return {self.live[i] for i in (*self.entries, *self._above) if self._number(i) < since}
+        since, entries = self.freeing.sequence_nr, {*self.entries}
+        above = (i for i in self._above if self.users[i])  # without the loss itself
+        return {self.live[i] for i in (*entries, *above) if self._number(i) < since}
 
     @cached_property
     def _inputs_of_carriers(self) -> set[int]:
