@@ -212,6 +212,17 @@ def test_retained_graphs_are_rejected_where_a_step_lies_between():
     assert judge(kinds.RETAIN_GRAPH, *events, original=original).status == PROVEN
 
 
+def test_a_step_stays_between_two_calls_if_other_calls_follow_it():
+    began = {"began_at": {"file": LINE.file, "line": LINE.line}}
+    elsewhere = (ProgramLine("train.py", 9, "<module>"),)
+    before = backward(1, 3.0), step(0, 1), backward(2, 1.0, site=elsewhere)
+    original = program(*before, failing(backward(3, 2.0)), status="raised", diagnosis=began)
+    events = *before, backward(3, 2.0), step(0, 2, 3)
+    reference = program(*events)
+    judgement = judge(kinds.RETAIN_GRAPH, *events, original=original, reference=reference)
+    assert "an optimizer steps between" in judgement.reasons[0]
+
+
 def test_a_step_before_the_call_that_frees_a_graph_makes_no_retained_graph_stale():
     began = {"began_at": {"file": LINE.file, "line": LINE.line}}
     events = step(0, 1), backward(1, 3.0)
@@ -437,6 +448,8 @@ def test_a_gradient_that_is_cleared_before_its_step_is_rejected():
     )
     judgement = judge(kinds.OUT_OF_PLACE, *events)
     assert judgement.reasons == ["runs, but the gradient of loss is cleared before a step uses it"]
+    with_closure = StepTaken(0, unused.gradients, unused.calls, closure=True)
+    assert judge(kinds.OUT_OF_PLACE, *events[:-1], with_closure).reasons == []
 
 
 def test_a_detach_that_ends_the_training_of_another_network_is_rejected():
@@ -546,6 +559,15 @@ def test_a_repair_of_a_silent_failure_changes_a_wrong_gradient(cause, is_right):
         assert "a strict watch no longer warns" in judgement.evidence
     else:
         assert judgement.reasons == ["runs, but changes the gradient of backward call 1"]
+
+
+def test_the_missing_second_derivative_that_made_the_program_fail_may_not_stay():
+    missing = {"cause": "create_graph_missing", "began_at": "train.py:7", "explanation": "why"}
+    diagnosis = {"family": "freed", "began_at": "train.py:7"}
+    original = program(*ORIGINAL.events, status="raised", diagnosis=diagnosis, findings=[missing])
+    for findings, reasons in (([missing], ["runs, but a strict watch warns: why"]), ([], [])):
+        judgement = judge(kinds.OUT_OF_PLACE, *repaired(), original=original, findings=findings)
+        assert judgement.reasons == reasons
 
 
 @pytest.mark.parametrize("known", [[], ["other"], ["leak"]])
@@ -983,6 +1005,38 @@ def test_an_error_outside_of_backward_may_be_all_that_a_program_does(status, exp
     original = program(status="raised", diagnosis={"family": "modified"})
     judgement = judge(kinds.OUT_OF_PLACE, original=original, reference=None, status=status)
     assert judgement.status == expected, judgement.reasons
+
+
+def test_a_loss_before_the_failing_one_may_never_change():
+    events = backward(1, 9.0), step(0, 1), backward(2, 2.0), step(0, 2)
+    judgement = judge(kinds.CLEAR, *events)
+    assert judgement.reasons == ["runs, but changes the loss of backward call 1"]
+
+
+def test_a_parameter_without_gradient_is_a_doubt_if_the_reference_failed_at_that_call():
+    optimizers = [OptimizerInfo("opt", ("w", "unused"))]
+    original = program(status="raised", optimizers=optimizers)
+    events = backward(1, 2.0), step(0, 1)
+    reference = program(failing(backward(1, 2.0)), status="raised", optimizers=optimizers)
+    judgement = judge(kinds.OUT_OF_PLACE, *events, original=original, reference=reference)
+    assert judgement.status == UNPROVEN
+    assert judgement.reasons == ["runs, but unused gets no gradient"]
+
+
+def test_a_program_that_never_steps_needs_no_step():
+    events = [backward(i, loss, gradients={"g": sample(1.0)}) for i, loss in ((1, 3.0), (2, 2.0))]
+    original = program(
+        events[0],
+        failing(backward(2, 2.0, gradients={"g": sample(1.0)})),
+        status="raised",
+        optimizers=TWO_NETWORKS,
+    )
+    reference = program(*events, optimizers=TWO_NETWORKS)
+    judgement = judge(
+        kinds.OUT_OF_PLACE, *events, original=original, reference=reference, status="enough"
+    )
+    assert (judgement.status, judgement.reasons) == (PROVEN, [])
+    assert not any("each step uses" in line for line in judgement.evidence)
 
 
 def test_a_loss_that_cannot_be_compared_is_unproven():

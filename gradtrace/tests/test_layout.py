@@ -491,6 +491,13 @@ def test_a_lifted_source_stands_above_all_even_if_one_part_uses_it():
     assert [layering.parts[-1][:1] for layering in layerings] == [[], [3]]
 
 
+def test_a_box_whose_inputs_are_sources_stands_right_above_its_user():
+    """Box 4 is the transpose of the weight 5, which box 3 multiplies by the result of box 2."""
+    plan = plan_of([(1, 0), (2, 1), (3, 2), (3, 4), (4, 5)], {5})
+    layers = assign_layers(plan, [90.0] * 6, set()).layers
+    assert (layers[4], layers[5]) == (layers[3] - 1, layers[3] - 2)
+
+
 def test_sources_are_in_the_upper_of_two_rows():
     width = (WIDEST_LAYER - GAP_X) / 2  # of which two have room
     assert _wrapped([[0, 1, 2], [3]], [width] * 4, {2}) == [[2, 0], [1], [3]]
