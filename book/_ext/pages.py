@@ -23,7 +23,7 @@ settings.mode ||= "auto";
 settings.theme ||= matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 """
 
-# What is said of a page that is no text: search, index, 404.
+# The description of pages without text: search, index, 404.
 SUBJECT = "a course on PyTorch's autograd graph"
 
 # Search results are summarised by fetching the pages found, which a browser refuses to a file.
@@ -44,7 +44,7 @@ def complete_page(
 ) -> None:
     if pagename == app.config.root_doc:
         context["page_source_suffix"] = ""  # no download: index.md only includes book/intro.md
-    if "body" in context:  # The label hides what is to be read there: "Show code cell source".
+    if "body" in context:  # The label hides the text of the button: "Show code cell source".
         body = context["body"].replace(' aria-label="Toggle hidden content"', "")
         body = body.replace("<pre>", '<pre tabindex="0">')  # until tab_stops.js knows better
         context["body"] = PLAIN.sub(r"\1", body)  # two thirds of a chapter's elements

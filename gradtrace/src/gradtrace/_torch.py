@@ -38,7 +38,7 @@ next_sequence_nr: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr"
 # The code that runs whenever a module is called, hooks and all.
 MODULE_CALL = torch.nn.Module._call_impl.__code__
 
-# The number of the operation that made a node; all leaves have the same, a huge one.
+# The number of the operation that created a node; all leaves have the same, a huge one.
 sequence_nr: Callable[[Any], int] = methodcaller("_sequence_nr")
 
 
@@ -82,7 +82,7 @@ class _Edges:
 hold_edges: Callable[[tuple[tuple[LiveNode, int], ...]], Any] = (
     tuple if sys.version_info < (3, 13) else _Edges
 )
-EDGES = "gradtrace.edges"  # on node.metadata: its edges, held
+EDGES = "gradtrace.edges"  # on node.metadata: its edges, kept alive
 
 
 def edges_of(node: LiveNode) -> tuple[tuple[LiveNode | None, int], ...]:
@@ -176,7 +176,7 @@ def version_of(tensor: torch.Tensor) -> int | None:
 _version = attrgetter("_version")
 # The tensor that a view was made of; None if it is no view.
 base_of: Callable[[torch.Tensor], torch.Tensor | None] = attrgetter("_base")
-# What a module has registered: dicts of its parameters, modules and buffers.
+# The objects that a module has registered: dicts of its parameters, modules and buffers.
 registered_by = attrgetter("_parameters", "_modules", "_buffers")
 # Values and indices of a sparse tensor; the public methods need a coalesced one.
 coo_values, coo_indices = methodcaller("_values"), methodcaller("_indices")
@@ -192,7 +192,7 @@ def versions_of(tensors: list[torch.Tensor]) -> list[int | None]:
 
 # AccumulateGrad, the type of the nodes of leaves.
 LEAF: type[LiveNode] = type(_graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
-CUSTOM = torch.autograd.function.BackwardCFunction  # what a torch.autograd.Function's nodes are
+CUSTOM = torch.autograd.function.BackwardCFunction  # the type of a torch.autograd.Function's nodes
 
 
 def function_of(node: Any) -> type | None:

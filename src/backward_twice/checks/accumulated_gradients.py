@@ -97,7 +97,7 @@ def _are_apart(answer):
     rows = sum(_ROWS)
     x, target = torch.ones(rows, 3), torch.ones(rows, _WIDE)
     peak = most_held(lambda: answer(trunk, head, optimizer, x, target, list(_ROWS)))
-    of_trunk = (3 + 4 + 4) * rows  # its input and what it gives; another 4 for a copy of that
+    of_trunk = (3 + 4 + 4) * rows  # its input and its output; another 4 for a copy of the output
     return peak < of_trunk + target.numel() + rows * _WIDE / 2
 
 

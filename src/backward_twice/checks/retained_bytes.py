@@ -39,7 +39,7 @@ def _draw_saved(draws):
         batch = draws.integer(10**10, 10**12 - 1)
         inputs, *widths = draws.integers(1 + draws.integer(2, 4), 2, 11)
         functions = [draws.one_of(list(_FUNCTIONS)) for _ in widths]
-        # In every draw: one that saves what comes out, one that saves what goes in, and none.
+        # Each draw has one that saves its output, one that saves its input, one that saves nothing.
         functions[0] = ("tanh", "gelu", "none", draws.one_of(list(_FUNCTIONS)))[number]
         networks.append(
             {

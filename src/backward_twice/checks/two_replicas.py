@@ -44,7 +44,7 @@ class _Average:
         self.barrier = threading.Barrier(len(_REPLICAS))
         self.buffers = [None] * len(_REPLICAS)
         self.counts = [0] * len(_REPLICAS)
-        self.ended = []  # replicas: the other one goes on alone, as in a call that is repeated
+        self.ended = []  # replicas; the other one continues alone, as in a repeated call
 
     def reduce(self, replica, bucket):
         """Return the mean of both replicas' buckets, as a communication hook does."""

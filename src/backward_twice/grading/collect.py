@@ -87,7 +87,7 @@ def collect_download(
                 if committed := commit_time(clone):
                     atomic.write(submissions / student / exercise / TIMESTAMP, committed.encode())
             warnings += [f"{shown(student)}: {problem}" for problem in problems]
-            # Canvas gives feedback back under the file's own name, so it goes to a notebook.
+            # Canvas returns feedback under the file's own name, so feedback belongs to a notebook.
             keys = [f.key for f in files if source.platform != CANVAS or f.name.endswith(".ipynb")]
             if source.platform == MOODLE and roster and roster.members(files[0].student):
                 groups.append(student)

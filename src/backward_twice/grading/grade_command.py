@@ -223,7 +223,7 @@ class Grading:
             warnings = self._add_others(rows, max_points)
             warnings += [*self.owners.problems, *self._write_people(rows)]
         write_table(self.options.out / "grades.csv", [line for line, _ in rows])
-        # A group's points are its members' there.
+        # class.csv lists the members of a group, not the group.
         of_persons = [
             (line, person)
             for line, person in rows
@@ -290,7 +290,7 @@ class Grading:
             write_notebook(self.autograded, result, path, remarks)
         except OSError:
             raise
-        except Exception as error:  # whatever one student's words do, the others have their grades
+        except Exception as error:  # one student's text must not stop the grading of the others
             return [f"the feedback could not be written: {type(error).__name__}: {error}"]
         return []
 
@@ -366,16 +366,16 @@ def _grade(options: argparse.Namespace) -> int:
             missing = []
         keys = {(folder.student, folder.assignment) for folder in chosen}
         keys |= {(f.student, f.assignment) for f in folders} & journal.keys() | {*missing}
-        # nbgrader's export has a line for every student and assignment: no more than there are.
+        # nbgrader exports a line for each student and assignment: only for those that exist.
         graded = {name: masters[name] for name in masters if name in {key[1] for key in keys}}
         with open_gradebook(place, graded):
             pass  # it can be written
         progress = Progress(len(chosen))
         pending = grading.pending(chosen, progress)
         first = list(islice(pending, 1))
-        if first:  # else all is graded already, and there is no need of workers
+        if first:  # else everything is graded already
             check_sandbox()
-            number = min(options.workers, len(chosen))  # none that has nothing to do
+            number = min(options.workers, len(chosen))  # no idle ones
             workers = stack.enter_context(batch.Workers(number))
             for (digest, about), result in batch.run(workers, chain(first, pending)):
                 grading.store(digest, result | about)

@@ -65,13 +65,13 @@ class Limited(AbstractContextManager):
             self._start()
         try:
             self._connection.send(function)
-            came = self._received()
+            reply = self._received()
         except BaseException:
-            self.close()  # what it still has to say belongs to no later call
+            self.close()  # a late reply must not answer a later call
             raise
-        if "raised" in came:
-            raise _ERRORS[came["raised"]](*came["arguments"])
-        return came["gave"]
+        if "raised" in reply:
+            raise _ERRORS[reply["raised"]](*reply["arguments"])
+        return reply["gave"]
 
     def _received(self) -> Json:
         try:

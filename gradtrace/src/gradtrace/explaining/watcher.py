@@ -282,9 +282,9 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         """Warn about each finding, once for each cause and line."""
         for finding in findings:
             place = finding.began_at or finding.raised_at or Location("<unknown>", 1)
-            if (finding.cause, place) in self._record.told:
+            if (finding.cause, place) in self._record.reported:
                 continue
-            self._record.told.add((finding.cause, place))
+            self._record.reported.add((finding.cause, place))
             self._record.findings.append(finding)
             # A filter that turns warnings into errors must not stop the program.
             with contextlib.suppress(SilentFailure):

@@ -86,7 +86,7 @@ def _raised(exception: BaseException, line: int, node: int | None = None) -> Rai
         message = str(exception)
     except Exception:
         message = "(its message cannot be printed)"
-    # What is not text, such as a file name of undecodable bytes, could not be written to a file.
+    # Text that is not valid Unicode, such as an undecodable file name, cannot be written to a file.
     message = message.encode("utf-8", "backslashreplace").decode()
     return Raised(type(exception).__name__, message, line, node)
 

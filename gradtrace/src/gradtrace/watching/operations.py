@@ -352,7 +352,7 @@ class Observer(_torch_hooks.Mode):
         method = grad_mode_method(caller) or grad_mode_method(caller_of(caller))
         regions = self._regions
         left_open = bool(regions) and not regions[-1].entered
-        if method in ("__exit__", "__call__"):  # to what was before: the latter makes a decorator
+        if method in ("__exit__", "__call__"):  # back: __call__ makes a decorator
             if left_open:
                 regions.pop()
             if method == "__exit__" and regions:
@@ -489,10 +489,10 @@ class Observer(_torch_hooks.Mode):
         cuts = [cut for tensor in tensors if (cut := self._timeline.cuts.get(tensor))]
         if not cuts:
             return self._came_back(tensors, output)
-        # What a program says outright is the reason where nothing else is; a tensor's own gradient
-        # is not, in a step along it.
+        # An explicit cut is the cause only if there is no other; after it comes the tensor's own
+        # gradient, as in a step along it.
         storages = {storage_of(tensor)[0] for tensor in tensors}
-        cut = min(cuts, key=lambda cut: _MEANT.get(cut.how, 2 if cut.of & storages else 0))
+        cut = min(cuts, key=lambda cut: _RANKS.get(cut.how, 2 if cut.of & storages else 0))
         if cut.how != "first_order":
             return cut
         if kind is DETACH:
@@ -524,10 +524,11 @@ class Observer(_torch_hooks.Mode):
             return
         timeline = self._timeline
         for tensor in tensors if len(timeline.cuts) else ():
+            # A tensor with a cut that requires grad again is a new leaf.
             cut = None if tensor.requires_grad else timeline.cuts.get(tensor)
             # A step against a tensor's own gradient (first-order methods) is meant.
             if cut is None or cut.how != "first_order":
-                continue  # (what requires grad now is a leaf of its own)
+                continue
             if not any(storage_of(operand)[0] in cut.of for operand in tensors):
                 timeline.first_order[_torch.sequence_nr(node)] = cut
         location, is_scalar = _location(chain), output.numel() == 1
@@ -565,7 +566,7 @@ def _is_librarys_own(kind: str, func: Callable[..., Any], site: Site) -> bool:
     )
 
 
-_MEANT = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # ways to cut, the likeliest first
+_RANKS = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # of kinds of cuts: likely causes first
 _LEAKING = 3  # additions of a loss that has been through backward to one sum
 
 

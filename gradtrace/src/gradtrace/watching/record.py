@@ -46,7 +46,7 @@ _MAX_EXPORTED, _MAX_EXPORTS = 64, 64  # storages, exports of one
 _MAX_CUTS = 20_000
 _MAX_COMPARED = 10_000_000  # elements
 _REPORTED: dict[Any, Any] = {}  # failures of gradtrace, as the warnings module notes them
-SCALING = ("MulBackward0", "DivBackward0", "NegBackward0")  # nodes that hand a loss on, scaled
+SCALING = ("MulBackward0", "DivBackward0", "NegBackward0")  # nodes that scale a loss
 
 
 class BackwardCall:
@@ -64,10 +64,10 @@ class BackwardCall:
     output_nrs: frozenset[int] = frozenset()
     whole = True
     failed = False
-    derived: tuple[weakref.ref[type], ...] = ()  # those that use in backward what forward computed
+    derived: tuple[weakref.ref[type], ...] = ()  # whose backward uses values of forward
     recorded = True  # whether operations were recorded where it was called
     inference = False  # whether inference mode was on there
-    fed_by: tuple[Any, ...] = ()  # pairs of optimizers: the second one's take what the first's made
+    fed_by: tuple[Any, ...] = ()  # pairs of optimizers: the first one is upstream
     leaves: frozenset[int] = frozenset()  # the storages of the leaves that its graph reached
     on_accelerator = False  # some of these leaves
 
@@ -415,7 +415,7 @@ class Timeline:
         self.looked_inside = 0  # steps inside a backward that were looked at
         self.sizes: dict[Location | None, deque[tuple[int, int, int | None]]] = {}
         self.untrained: dict[int, Untrained] = {}  # by the optimizer's identity
-        # Leaves without a gradient, by identity, with where they were cut off and whether meant so.
+        # Leaves without a gradient, by identity: their cut, and whether it was intended.
         self.suspects: dict[int, tuple[Cut, bool] | None] = {}
         self.fed: set[Location | None] = set()  # cuts whose results feed trained parameters
         self.last_write = -1  # the number at which memory was last changed, or given to others
@@ -437,7 +437,7 @@ class Timeline:
         if call.creates_graph and (
             call.on_accelerator or _torch.next_sequence_nr() == call.sequence_nr
         ):
-            self.graph_elsewhere = call.sequence_nr - 1  # what comes next has the call's number
+            self.graph_elsewhere = call.sequence_nr - 1  # the next node has the call's number
 
     @property
     def last_call(self) -> int:
@@ -462,7 +462,7 @@ class Timeline:
                 gradients = (p for p in parameters_of(optimizer) if p.grad is not None)
                 storages = frozenset(storage_of(parameter)[0] for parameter in gradients)
             if self.steps and self.steps[-1].storages == storages:
-                storages = self.steps[-1].storages  # kept once
+                storages = self.steps[-1].storages  # one object for equal sets
         now = _torch.next_sequence_nr()
         self.optimizers.add(optimizer)
         step = OptimizerStep(weakref.ref(optimizer), location, now, self.last_call, storages)
@@ -544,7 +544,7 @@ class Record:
         self._count = itertools.count(1)
         self.threads = 0  # that called backward or made a step
         self.findings: list[Any] = []
-        self.told: set[tuple[str, Location]] = set()  # cause and line, each reported once
+        self.reported: set[tuple[str, Location]] = set()  # cause and line, each reported once
         self.broken: str | None = None  # what went wrong in gradtrace itself
 
     def note_failure(self, error: Exception) -> None:

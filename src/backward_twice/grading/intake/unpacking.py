@@ -56,7 +56,7 @@ def _members(download: Path) -> tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo
     """Open the zip, which stays open for further calls; return it, and its files by path."""
     try:
         archive = zipfile.ZipFile(download)
-    except Exception as error:  # zipfile and what it calls raise much
+    except Exception as error:  # zipfile and its decompressors raise many kinds
         raise GradingError(f"{download} cannot be read: {error}") from error
     infos = archive.infolist()[:_MOST_MEMBERS]
     return archive, {i.filename.replace("\\", "/"): i for i in infos if not i.is_dir()}
@@ -138,7 +138,7 @@ def copied(
     for path, name in _most_telling(files):
         try:
             head, size = _content(download, path)
-        except Exception as error:  # zipfile and what it calls raise much
+        except Exception as error:  # zipfile and its decompressors raise many kinds
             if isinstance(error, OSError) and error.errno not in _OF_THE_FILE:
                 shutil.rmtree(half)
                 with suppress(OSError):  # there is something from before

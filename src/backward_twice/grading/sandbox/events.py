@@ -160,7 +160,7 @@ class Events:
             self._unsent = self._unsent[os.write(self._run.job, self._unsent) :]
         except BlockingIOError:
             return
-        except BrokenPipeError:  # how it ended is told elsewhere
+        except BrokenPipeError:  # its end is reported elsewhere
             self._unsent = b""
         if not self._unsent:
             self._poll.unregister(self._run.job)

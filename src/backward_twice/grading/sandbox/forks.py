@@ -169,7 +169,7 @@ class Fork:
 
     def how_ended(self) -> str:
         """Describe how the submission ended, once it or its events have ended."""
-        # Its events may have ended though it goes on.
+        # It may go on after its events have ended.
         self._keeper.shutdown(socket.SHUT_WR)
         end = self._await_end()
         if "failed" in end:

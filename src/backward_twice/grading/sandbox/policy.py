@@ -71,7 +71,7 @@ def _folders(hide: Iterable[Path]) -> Iterator[str]:
                 yield from ("--perms", "0755", "--tmpfs", str(path))
                 remounts += ["--remount-ro", str(path)]
         elif not containers or any(folder in path.parents for folder in hidden):
-            # bubblewrap itself makes what is above a folder, but for root alone to enter.
+            # bubblewrap itself creates the folders above, but so that only root may enter them.
             for parent in reversed(path.parents[:-1]):
                 hidden_within = [folder for folder in hidden if folder in parent.parents]
                 if hidden_within or not any(

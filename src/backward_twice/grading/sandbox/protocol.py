@@ -110,7 +110,7 @@ def _attempt(
             if results[k] is None:
                 results[k] = result
             if result["outcome"] != "done":
-                return k  # what it filled the memory with may still be there
+                return k  # the data that filled the memory may still be there
         return None
     finally:
         run.close()

@@ -111,13 +111,13 @@ def run(job: int, events: int, shell: InteractiveShell | None = None) -> None:
 
 
 def _step(shell: InteractiveShell, step: dict[str, Any]) -> dict[str, Any]:
-    # To report with, when a step has used up the memory.  Nothing fills its pages.
+    # Memory for the report of a step that has used up all other.  Nothing fills its pages.
     reserve = mmap.mmap(-1, _RESERVE, _PRIVATE)
     output = _Kept(step["output"])
     observed = error = None
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            torch.default_generator.manual_seed(0)  # the CPU's: what is asked lies there
+            torch.default_generator.manual_seed(0)  # of the CPU, where the inputs are
             random.seed(0)
             if step["kind"] == "cell":
                 result = shell.run_cell(step["source"], store_history=True)

@@ -66,7 +66,7 @@ _FREELY = """
     sendto recvfrom sendmsg recvmsg
 """
 
-# Of clone(2): what makes a namespace, a child of the parent's, or one that is traced already.
+# Flags of clone(2) that create a namespace, a sibling, or a child that is already traced.
 _NEW_NAMESPACES, _PARENT, _PTRACE = 0x7E020000, 0x8000, 0x2000
 _AF_UNIX, _SOL_SOCKET, _SO_REUSEADDR = 1, 1, 2
 _SOCK_TYPE, _SOCK_STREAM = 0xF, 1

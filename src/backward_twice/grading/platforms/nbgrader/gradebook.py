@@ -202,7 +202,7 @@ def open_gradebook(path: Path, masters: Mapping[str, Master]) -> Iterator[Grades
     Raises:
         GradingError: it cannot be opened or written, or its questions differ from a master's.
     """
-    api.app_log.setLevel(logging.CRITICAL)  # its tracebacks are said in words, below
+    api.app_log.setLevel(logging.CRITICAL)  # messages replace its tracebacks, below
     gradebook = None
     try:
         with _scripts_on_path():
