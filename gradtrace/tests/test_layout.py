@@ -12,6 +12,7 @@ from gradtrace.draw.drawing import (
     BESIDE,
     CHARACTER,
     GAP_X,
+    LANE,
     LINE,
     NAMES,
     PANEL,
@@ -513,6 +514,14 @@ def test_a_part_that_is_too_high_is_divided_into_even_columns():
     assert columns(2, third) == [2]
     assert columns(4, third) == [2, 2]
     assert columns(6, third) == [2, 2, 2]
+
+
+def test_edges_from_one_column_to_different_boxes_of_another_have_lanes_of_their_own():
+    """Three edges of this chain of two columns end in three boxes of the first."""
+    links = [(i, i - 1) for i in range(1, 14)] + [(13, 5), (12, 4)]
+    bends = best_placement(plan_of(links)).bends.values()
+    lanes = {x for way in bends for (x, upper), (_, lower) in pairwise(way) if lower > upper}
+    assert [b - a for a, b in pairwise(sorted(lanes))] == [LANE, LANE]
 
 
 def test_a_drawing_ends_where_its_last_box_and_text_end():
