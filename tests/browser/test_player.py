@@ -554,6 +554,7 @@ def test_links_in_the_prose_move_a_player(show, page):
     place = opened_at(page, "shared")
     page.locator("#a").click()
     assert position(place).startswith("step 6 of 7")
+    page.mouse.move(0, 0)  # else the line under it may be lit
     assert place.locator(".lines .lit").get_attribute("data-line") == str(after)
     assert player(page, "retained").evaluate("place => place.gradtrace === undefined")
     page.locator("#b").click()
@@ -866,6 +867,66 @@ def test_live_the_answer_and_the_step_reach_python(visit, tmp_path):
     assert page.complaints == []
 
 
+def offered(visit, tmp_path, *pieces, **state):
+    """A page of these players, and a kernel's model that `join(state)` offers to them."""
+    file = tmp_path / "joined.html"
+    state = {
+        "key": "key",
+        "born": 1,
+        "step": 0,
+        "answer": [],
+        "setting": [],
+        "controls": [],
+        **state,
+    }
+    body = "<div style='height: 3000px'></div>".join(pieces)
+    file.write_text(
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>t</title>{body}'
+        f'<script type="module">{module().replace("export default", "const widget =")}\n'
+        f"const state = {json.dumps(state)}, heard = {{}};\n"
+        """const call = (name, ...given) => (heard[name] ?? []).forEach((hear) => hear(...given));
+        window.model = {
+          get: (name) => state[name],
+          set: (name, value) => { state[name] = value; call(`change:${name}`); },
+          on: (name, listener) => (heard[name] ??= []).push(listener), off() {}, save_changes() {},
+          send: (text) => text === "there?" && queueMicrotask(() => call("msg:custom", "here")),
+        };
+        window.join = () => widget.initialize({ model });</script>"""
+    )
+    return visit(file.as_uri(), file.as_uri())
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_players_that_join_a_model_show_one_step_whichever_is_first(visit, tmp_path, step):
+    question = asked(WhatIsFreedNext(after="b = features.pow(2).mean()"), shared)
+    first = static_html([trace(shared)], question=question, key="key")
+    page = offered(visit, tmp_path, first, first.replace('"shared"', '"again"', 1), step=step)
+    place = opened_at(page, "shared")
+    assert position(place).startswith("step 5 of 7")
+    page.evaluate("join()")
+    page.wait_for_function("place => place.gradtrace.model", arg=place.element_handle())
+    opens = step or 4  # one that nobody moved shows the graph to choose from
+    assert page.evaluate("model.get('step')") == opens
+    assert position(place).startswith(f"step {opens + 1} of 7")
+
+    place.get_by_label("First step").click()
+    again = opened_at(page, "again")
+    page.wait_for_function("place => place.gradtrace.model", arg=again.element_handle())
+    assert position(again).startswith("step 1 of 7") and position(place).startswith("step 1 of 7")
+
+
+def test_a_model_of_another_setting_keeps_its_step(visit, tmp_path):
+    traces = [trace(functools.partial(retained, keep)) for keep in (False, True)]
+    piece = static_html(traces, [CONTROL], [0], key="key")
+    page = offered(visit, tmp_path, piece, step=3, setting=[1], controls=[CONTROL])
+    place = opened_at(page, "retained")
+    page.evaluate("join()")
+    place.locator(".position", has_text="step 4 of").wait_for()
+    assert page.evaluate("model.get('step')") == 3
+    assert place.get_by_role("switch").is_checked()
+    assert page.complaints == []
+
+
 FIND = """(rules) => axe.run(rules.length ? { runOnly: { type: "rule", values: rules } } : {})
   .then(({ violations }) => violations.flatMap((rule) =>
     rule.nodes.map((node) => `${rule.id}: ${node.target.flat().join(" ")}: ${node.html}`)))"""
@@ -1006,17 +1067,33 @@ def test_scissors_and_freed_tensors_cover_no_words(show, page, function):
     assert place.locator(".references ~ .box").count() == boxes  # no line is drawn over their words
 
 
-@pytest.mark.parametrize("width", [750, 1280])
-def test_into_leads_through_a_program_and_no_node_moves_the_bar(show, page, width):
-    page.set_viewport_size({"width": width, "height": 680})
-    place = opened_at(show(static_html([trace(squared)])), "squared")
-    into, tops = place.get_by_label("Step into"), set()
+# Where code and controls are; in a narrow column a line's flags may take a row of their own.
+PLACES = """place => JSON.stringify(
+  [...place.gradtrace.root.querySelectorAll(".bar, .bar button, .source, .lines > div")]
+    .filter((part) => innerWidth > 1000 || !part.matches(".lines > div"))
+    .map((part) => [part.offsetLeft, part.offsetTop, part.offsetWidth]))"""
+
+
+@pytest.mark.parametrize("width", [390, 750, 1280])
+@pytest.mark.parametrize("function", [squared, shared])
+def test_into_leads_through_a_program_and_moves_neither_bar_nor_code(show, page, width, function):
+    page.set_viewport_size({"width": width, "height": 844})
+    place = opened_at(show(static_html([trace(function)])), function.__name__)
+    into, places = place.get_by_label("Step into"), {place.evaluate(PLACES)}
     while into.get_attribute("aria-disabled") == "false":
         into.click()
-        if "node" in position(place):
-            tops.add(place.locator(".bar").evaluate("bar => bar.offsetTop"))
+        places.add(place.evaluate(PLACES))
     assert position(place).endswith("end")
-    assert len(tops) == 1
+    assert len(places) == 1
+
+
+def test_on_a_phone_a_long_question_leaves_room_for_the_controls(show, page):
+    page.set_viewport_size({"width": 360, "height": 740})
+    question = asked(WhichLineRaises(why="So it goes on. " * 40), shared)
+    place = opened_at(show(static_html([trace(shared)], question=question)), "shared")
+    place.get_by_role("button", name="Show me").click()
+    desk = place.locator(".desk")
+    assert desk.evaluate("desk => desk.scrollHeight - desk.clientHeight") <= 0
 
 
 @pytest.mark.parametrize("height", [680, 900])

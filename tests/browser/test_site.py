@@ -92,7 +92,7 @@ def test_the_keyboard_alone_drives_it(visit, server):
     assert step_text(shared).startswith(f"step {total - 2} of")
     page.keyboard.press("Home")
     assert step_text(shared).startswith("step 1 of")
-    assert not shared.locator(".graph").is_visible()  # there is none yet
+    assert shared.locator(".empty").is_visible()  # there is no graph yet
 
 
 def test_stepping_shows_a_node_freed_and_says_so(visit, server):

@@ -2,6 +2,7 @@
 // a step only changes classes and texts, and redraws the references.
 
 import { button, bytes, element, listed, plural, shape, shortened } from "./dom.js";
+import { longest } from "./inside.js";
 import { narrowed } from "./narrow.js";
 import { MARGIN, NARROW, Panel, READABLE, whole } from "./panel.js";
 import { clear, port, references } from "./references.js";
@@ -79,6 +80,7 @@ export class Graph extends Panel {
     this.lines = this.timeline = timeline;
     this.offered = null;
     this.most = Math.max(1, ...trace.steps.map((step) => step.held[0]));
+    this.foot.dataset.longest = longest(timeline);
     this.open(0);
   }
 
@@ -139,15 +141,17 @@ export class Graph extends Panel {
     return width < NARROW || across < READABLE || whole(other, width) > WORTH * whole(view, width) ? other : view;
   }
 
-  interactive(group, kind, id, act) {
-    const listeners = {
-      click: act,
-      pointerenter: () => this.onLight(kind, id),
-      pointerleave: () => this.onLight(kind, null),
-      focus: () => this.onLight(kind, id),
-      blur: () => this.onLight(kind, null),
+  /** The attributes of a box or tensor that can be chosen by `onclick` and pointed at. */
+  interactive(kind, id, onclick) {
+    return {
+      role: "button",
+      tabindex: "-1",
+      onclick,
+      onpointerenter: () => this.onLight(kind, id),
+      onpointerleave: () => this.onLight(kind, null),
+      onfocus: () => this.onLight(kind, id),
+      onblur: () => this.onLight(kind, null),
     };
-    for (const [name, listener] of Object.entries(listeners)) group.addEventListener(name, listener);
   }
 
   drawBox(box) {
@@ -193,8 +197,8 @@ export class Graph extends Panel {
       );
     if (box.end) parts.push(below("output", -1, "end"));
     if (box.outputs) parts.push(below(box.outputs, 1, "start"));
-    const group = shape("g", { class: `box ${kind}`, role: "button", tabindex: "-1" }, ...parts, flags);
-    this.interactive(group, "nodes", nodes, () => this.act(box));
+    const acts = this.interactive("nodes", nodes, () => this.act(box));
+    const group = shape("g", { class: `box ${kind}`, ...acts }, ...parts, flags);
     this.boxes.set(box, { group, title, texts, ports, flags, bar, folded });
     return group;
   }
@@ -215,16 +219,16 @@ export class Graph extends Panel {
       class: "reference name",
       d: thing.below ? `M${right - 9} ${y + height}v4` : `M${right} ${middle}h7`,
     });
+    const acts = this.interactive("tensors", [tensor], () => this.onPick("tensor", tensor));
     const group = shape(
       "g",
-      { class: `thing ${this.trace.tensors[tensor].role}`, role: "button", tabindex: "-1" },
+      { class: `thing ${this.trace.tensors[tensor].role}`, ...acts },
       tie,
       face,
       names,
       " ",
       size,
     );
-    this.interactive(group, "tensors", [tensor], () => this.onPick("tensor", tensor));
     this.things.set(thing, { group, size, names, tie });
     return group;
   }
@@ -297,8 +301,7 @@ export class Graph extends Panel {
     );
     this.gradients.replaceChildren(...this.references.querySelectorAll(".scissors")); // in front of the boxes
     for (const gradient of inside?.gradients(step).reverse() ?? []) this.drawGradient(gradient);
-    this.told.textContent = inside?.sentences(step).join(" ") ?? "";
-    this.foot.dataset.longest = inside?.longest ?? "";
+    this.told.textContent = inside?.text(step) ?? "";
     this.empty.hidden = drawn > 0;
     this.scroll.classList.toggle("idle", drawn === 0);
     this.roving();
@@ -406,15 +409,13 @@ export class Graph extends Panel {
       if (slot.empty || !texts[k]) return;
       const [state, version] = row.slots[i];
       const what =
-        state === "freed"
-          ? "freed"
-          : state === "modified"
-            ? `▲ v${version} ≠ v${slot.version}`
-            : state === "alive"
-              ? slot.nbytes === null
-                ? ""
-                : bytes(slot.nbytes)
-              : state;
+        state === "modified"
+          ? `▲ v${version} ≠ v${slot.version}`
+          : state === "alive"
+            ? slot.nbytes === null
+              ? ""
+              : bytes(slot.nbytes)
+            : state;
       texts[k].textContent = shortened(`${slot.name}  ${what}`, room);
       texts[k].setAttribute("class", state === "alive" ? "" : state.replace(" ", "-"));
       ports[k].setAttribute(

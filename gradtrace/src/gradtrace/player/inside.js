@@ -31,22 +31,14 @@ export class Inside {
     return this.steps.length;
   }
 
-  /** The most that is said of one of its nodes: where it is shown has room for that, so that a step moves nothing. */
-  get longest() {
-    return this.steps.map((_, k) => this.sentences(k + 1).join(" ")).sort((a, b) => b.length - a.length)[0];
-  }
-
   run(place) {
     return this.steps[place - 1].run;
   }
 
-  /** The next place that is not deeper than this one, for `over`, or less deep, for `out`; null beyond the last. */
-  after(place, out = false) {
-    const { depth } = this.run(place);
-    for (let next = place + 1; next <= this.last; next += 1) {
-      if (this.run(next).depth < depth || (!out && this.run(next).depth === depth)) return next;
-    }
-    return null;
+  /** The next place that is not deeper than this one less `out`; Infinity if there is none. */
+  after(place, out = 0) {
+    const most = this.run(place).depth - out;
+    return this.steps.findIndex(({ run }, k) => k >= place && run.depth <= most) + 1 || Infinity;
   }
 
   /** The gradients on their way: `{ from, to, text, fresh }`, `fresh` if this node handed it on. */
@@ -65,8 +57,8 @@ export class Inside {
     return waiting;
   }
 
-  /** What happened at the node, as sentences. */
-  sentences(place) {
+  /** What happened at the node, in sentences. */
+  text(place) {
     const { nodes } = this.outer.trace;
     const step = this.steps[place - 1];
     const { node, received, passed, written, released, returned, hooks, recomputed } = step.run;
@@ -88,7 +80,7 @@ export class Inside {
     if (place === this.last && this.unrecorded) {
       sentences.push(`${plural(this.unrecorded, "further node")} of this line ran unrecorded.`);
     }
-    return sentences;
+    return sentences.filter(Boolean).join(" ");
   }
 
   /** Why backward stopped at a node, as far as the trace shows it. */
@@ -104,9 +96,18 @@ export class Inside {
   }
 
   grows(name, written) {
-    if (!written || written[1] === null) return "";
+    if (written?.[1] == null) return "";
     return written[0] === null
       ? `${name}.grad becomes ${written[1]}.`
       : `${name}.grad grows from ${written[0]} to ${written[1]}.`;
   }
 }
+
+/** The longest text about a node, of any line: where such texts are shown there is always room for it. */
+export const longest = (timeline) =>
+  timeline.trace.steps
+    .flatMap(({ inside }, step) => {
+      const line = inside.length && new Inside(timeline, step);
+      return inside.map((_, k) => line.text(k + 1));
+    })
+    .sort((a, b) => b.length - a.length)[0] ?? "";

@@ -53,9 +53,13 @@ export function connect({ gradtrace: player, dataset }) {
   join(player, model);
 }
 
-/** What the reader did before it joined is told; else the model says what is shown. */
+/**
+ * What the reader did before it joined is told; else the model says what is shown. One that no player has joined
+ * and that nobody moved is told where the player opens: its graph may be what the reader chooses from.
+ */
 function join(player, model) {
   const { data } = player;
+  const isFresh = !model.get("step") && joined(model.get("key")).every(({ gradtrace }) => gradtrace.model !== model);
   const moved = player.step !== player.opening();
   const chose = String(player.setting) !== String(player.locked ? data.question.setting : data.initial);
   const answered = () => model.get("answer").length && player.locked && player.restore(model.get("answer"));
@@ -64,10 +68,11 @@ function join(player, model) {
     if (!player.stores(setting)) player.replace(unpacked(model.get("trace").records), setting);
     else if (String(setting) !== String(player.setting)) player.choose(setting);
   };
+  const follow = () => player.step !== model.get("step") && player.show(model.get("step"));
   let deafen = () => {};
   const listeners = {
     "msg:custom": ({ refused }) => refused && player.edits?.note.replaceChildren(refused),
-    "change:step": () => player.step !== model.get("step") && player.show(model.get("step")),
+    "change:step": follow,
     "change:setting": another,
     "change:trace": another,
     "change:answer": answered,
@@ -75,7 +80,6 @@ function join(player, model) {
   player.model = model;
   player.choices = model.get("controls");
   player.hooks = {
-    onStep: (step) => tell(model, "step", step),
     onAnswer: (answer) => tell(model, "answer", answer),
     onSetting: (setting) => tell(model, "setting", setting),
     onSource: (source) => model.send({ source }),
@@ -95,8 +99,9 @@ function join(player, model) {
   }
   if (chose) tell(model, "setting", player.setting);
   else if (!player.locked) another(); // what is asked is asked of one setting
-  if (moved) tell(model, "step", player.step);
-  else if (player.step !== model.get("step")) player.show(model.get("step"));
+  player.hooks.onStep = (step) => tell(model, "step", step); // not before: another setting would move the model
+  if (moved || isFresh) player.hooks.onStep(player.step);
+  else follow();
   player.drawControls();
   deafen = listenTo(model, listeners);
 }

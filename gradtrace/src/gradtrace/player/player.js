@@ -259,9 +259,11 @@ export class Player extends Stepping {
     this.graph.offer(kind, question.ids, picked, right);
   }
 
-  /** What would give the answer away waits for it. */
+  /** What would give the answer away waits for it, and the graph if there is none as yet; else it has its room at any step. */
   lock() {
-    const { locked } = this;
+    const { locked, limit } = this;
+    const seen = this.trace.steps.slice(0, limit + 1);
+    this.desk.classList.toggle("graphless", !seen.some(({ changed, inside }) => changed.length || inside.length));
     this.box.classList.toggle("locked", locked);
     for (const input of this.controls.querySelectorAll("input, select")) input.disabled = locked;
     this.edits?.opener.setAttribute("aria-disabled", String(locked));
@@ -283,8 +285,6 @@ export class Player extends Stepping {
       Object.entries(trace.source).map(([line, text]) => ({ number: Number(line), text, sign: "" }));
     this.timeline = new Timeline(trace, this.edits?.keys());
     this.scrubber.max = this.timeline.last;
-    this.begins = trace.steps.findIndex(({ changed, inside }) => changed.length || inside.length); // the graph
-    if (this.begins < 0) this.begins = Infinity;
     this.graph.step = undefined;
     this.graph.setTrace(trace, this.timeline);
     this.memory.setTrace(trace);
@@ -372,7 +372,6 @@ export class Player extends Stepping {
     const [shown, at] = this.moment;
     const did = shown.changes(at);
     this.showBar();
-    this.desk.classList.toggle("graphless", this.begins > this.step + (place > 0 ? 1 : 0));
     const leapt = trace.unrecorded > 0 && this.step === timeline.last; // what changed, other lines did
     this.source.show(now, at && !leapt ? deeds(did) : []);
     this.graph.show(at, shown, place ? this.inside : null);
@@ -382,7 +381,7 @@ export class Player extends Stepping {
     this.outcome.classList.toggle("waiting", this.step < timeline.last || this.locked);
     this.showTwin();
     this.status.textContent = place
-      ? [`${this.where}.`, ...this.inside.sentences(place)].join(" ")
+      ? `${this.where}. ${this.inside.text(place)}`
       : announcement(trace, timeline, this.step, this.where, this.locked);
     if (this.lit) this.light(null);
     for (const part of [this.source, this.graph]) part.settle();
@@ -404,9 +403,7 @@ export class Player extends Stepping {
   showTwin() {
     if (!this.words.open) return;
     const [timeline, step] = this.moment;
-    const sentences = this.place ? this.inside.sentences(this.place) : [];
-    const told = sentences.map((text) => element("p", {}, text));
-    this.twin.replaceChildren(...told, ...twin(timeline.trace, timeline, step));
+    this.twin.replaceChildren(this.place ? this.inside.text(step) : "", ...twin(timeline.trace, timeline, step));
   }
 
   /** Light up what belongs together; `pinned` stays until the next step or until something else is. */

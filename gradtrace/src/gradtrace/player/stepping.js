@@ -4,12 +4,12 @@
 export class Stepping {
   /** @this {import("./player.js").Player} */
   pickLine(line) {
+    const first = this.source.statement.get(line) ?? line;
     if (this.locked && this.data.question.kind === "line") {
-      this.question.pickThere(this.source.statement.get(line) ?? line);
+      this.question.pickThere(first);
       return;
     }
-    const steps = this.trace.steps.map((step, time) => [step, time]).filter(([, time]) => time <= this.limit);
-    const first = this.source.statement.get(line) ?? line;
+    const steps = this.trace.steps.slice(0, this.limit + 1).map((step, time) => [step, time]);
     const after = steps.filter(([step]) => step.ran === first);
     const here = after.find(([, time]) => time > this.step) ?? after[0] ?? steps.find(([step]) => step.line === first);
     if (here) this.go(here[1]);
@@ -28,11 +28,11 @@ export class Stepping {
   }
 
   /**
-   * Inside of the line that runs next, after the node at this place; null: the line is done.
+   * Inside of the line that runs next, after the node at this place; beyond the last the line is done.
    * @this {import("./player.js").Player}
    */
   goInside(place) {
-    if (place === null || place > this.inside.last) return this.go(this.step + 1);
+    if (place > this.inside.last) return this.go(this.step + 1);
     this.box.classList.add("moves");
     return this.show(this.step, place);
   }
@@ -59,7 +59,7 @@ export class Stepping {
 
   /** @this {import("./player.js").Player} */
   stepOut() {
-    if (this.place) this.goInside(this.inside.after(this.place, true));
+    if (this.place) this.goInside(this.inside.after(this.place, 1));
   }
 
   /**

@@ -88,9 +88,10 @@ export class Variables {
       yes(leaf),
     ];
     const texts = cells.map((text, i) =>
-      i ? element("td", { "data-head": HEAD[i + 1] }, text) : element("th", { scope: "row" }, text),
+      i
+        ? element("td", { "data-head": HEAD[i + 1] }, text)
+        : element("th", { scope: "row", class: inside && "inside" }, text),
     );
-    texts[0].classList.toggle("inside", Boolean(inside));
     return element(
       "tr",
       {
@@ -113,10 +114,7 @@ export class Variables {
     const open = this.open.has(name);
     const parameters = rows.filter((row) => row.requires_grad);
     const buffers = rows.length - parameters.length;
-    const size = parameters.reduce(
-      (sum, row) => sum + (row.tensor === null ? 0 : this.trace.tensors[row.tensor].nbytes),
-      0,
-    );
+    const size = parameters.reduce((sum, { tensor }) => sum + (this.trace.tensors[tensor]?.nbytes ?? 0), 0);
     const gradients = parameters.filter((row) => row.grad !== null).length;
     const what = [...new Set(rows.flatMap((row) => did.variables.get(row.name) ?? []))];
     const button = element(
@@ -146,10 +144,7 @@ export class Variables {
   light(names) {
     for (const row of this.body.children) {
       const { name, group } = row.dataset;
-      row.classList.toggle(
-        "lit",
-        names.has(name) || (group !== undefined && [...names].some((lit) => lit.startsWith(`${group}.`))),
-      );
+      row.classList.toggle("lit", names.has(name) || [...names].some((lit) => group && lit.startsWith(`${group}.`)));
     }
   }
 }
