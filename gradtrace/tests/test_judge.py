@@ -194,11 +194,20 @@ def test_a_sum_comes_after_an_earlier_backward_of_the_same_iteration():
     assert judgement.status == PROVEN, judgement.reasons
 
 
+def test_out_of_place_is_judged_as_the_copy_that_computes_the_same():
+    """Both leave the old value to the tensor's other uses: one of them alone is not wrong."""
+    judgements = [judge(kind, *repaired(1.0)) for kind in (kinds.CLONE_WRITTEN, kinds.OUT_OF_PLACE)]
+    assert [one.status for one in judgements] == [OPEN, REJECTED]
+    Judge(ORIGINAL, REFERENCE).compare(judgements)
+    assert [one.status for one in judgements] == [OPEN, OPEN]
+    assert judgements[0].question == judgements[1].question
+
+
 def test_a_clone_that_changes_the_loss_is_a_question():
     assert judge(kinds.CLONE_WRITTEN, *repaired()).status == PROVEN
     judgement = judge(kinds.CLONE_WRITTEN, *repaired(1.0))
     assert judgement.status == OPEN
-    assert judgement.question == "is the written value for this iteration only?"
+    assert judgement.question.endswith("to read its old value?")
 
 
 def test_retained_graphs_are_rejected_where_a_step_lies_between():

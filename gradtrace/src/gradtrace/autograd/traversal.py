@@ -113,24 +113,31 @@ def undisturbed() -> Iterator[None]:
         yield
 
 
-def upstream(
+def sources(
     owners: Mapping[int, Collection[int]], links: Sequence[Sequence[int]]
-) -> set[tuple[int, int]]:
-    """Return the pairs (x, y) where an operation on y's parameters uses a result of x's.
+) -> list[set[int]]:
+    """Return, for each node, the owners of all leaves that it reaches.
 
     ``owners`` are the owners of each leaf, by its index in the graph.
     """
-    sources: list[set[int]] = [set(owners.get(i, ())) for i in range(len(links))]
+    reached: list[set[int]] = [set(owners.get(i, ())) for i in range(len(links))]
     for i in leaves_first(links):
-        for j in links[i]:
-            sources[i] |= sources[j]
+        reached[i].update(*(reached[j] for j in links[i]))
+    return reached
+
+
+def upstream(
+    owners: Mapping[int, Collection[int]], links: Sequence[Sequence[int]]
+) -> set[tuple[int, int]]:
+    """Return the pairs (x, y) where an operation on y's parameters uses a result of x's."""
+    reached = sources(owners, links)
     pairs = set()
     for successors in links:
         for j in successors:
             chain = j
             while len(links[chain]) == 1:  # a transposed weight
                 chain = links[chain][0]
-            inputs = set().union(*(sources[k] for k in successors if k != j), set())
+            inputs = set().union(*(reached[k] for k in successors if k != j), set())
             pairs |= {(x, y) for x in inputs for y in owners.get(chain, ()) if x != y}
     return pairs
 

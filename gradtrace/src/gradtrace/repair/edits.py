@@ -61,6 +61,12 @@ class Source:
         start, end = self.span(node)
         return self._bytes[start:end].decode()
 
+    def code_with(self, node: ast.AST, edits: Sequence[Edit]) -> str:
+        """Return the text of a node with edits inside it applied."""
+        start, end = self.span(node)
+        added = sum(len(edit.text.encode()) - (edit.end - edit.start) for edit in edits)
+        return self.edited(edits).encode()[start : end + added].decode()
+
     def edited(self, edits: Iterable[Edit]) -> str:
         """Return the text with these edits applied."""
         parts, position = [], 0

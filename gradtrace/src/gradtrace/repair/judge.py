@@ -27,7 +27,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradtrace.repair import kinds
-from gradtrace.repair.intent import loss_name, optimizer_name, targets_of_calls
+from gradtrace.repair.intent import targets_of_calls
+from gradtrace.repair.own_losses import leaks, unused_gradient
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.run.observations import (
     SAME,
@@ -42,11 +43,13 @@ from gradtrace.repair.run.observations import (
     last_of_equal_weights,
     part_of,
     sum_of,
+    trains_alike,
 )
 
-_ADDITIONS = (kinds.ADD_LOSSES, kinds.ADD_ROUNDS)
-_COUNTED_TWICE = (*_ADDITIONS, kinds.RETAIN_GRAPH, kinds.FORWARD_AGAIN)
-_REPEATED_STATEMENTS = (kinds.FORWARD_AGAIN, kinds.BEGIN_SUM)
+_ADDITIONS = (kinds.ADD_LOSSES, kinds.ADD_ROUNDS, kinds.TOTAL_ALONE)
+_COUNTED_TWICE = (kinds.ADD_LOSSES, kinds.ADD_ROUNDS, kinds.RETAIN_GRAPH, kinds.FORWARD_AGAIN)
+_COMPUTED_AGAIN = (kinds.FORWARD_AGAIN, kinds.COMPUTE_AGAIN)
+_RIGHT_GRADIENTS = ("graph_grows", "gradient_leaks", "in_no_optimizer")  # of silent causes
 _REPEATED = 2  # calls beyond the failing one that are compared, where the program's go on
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
 
@@ -124,11 +127,13 @@ class Judge:
     def judge(self, candidate: Candidate, run: ProgramRun) -> Judgement:
         """Judge one candidate alone; see also :meth:`compare`."""
         judgement = Judgement(candidate, run, REJECTED)
+        if candidate.repair == kinds.REGISTER:  # the optimizer holds them in another order
+            run.use_keys_of(self.original)
         if run.status == "raised":
             is_same = run.error_line == self.original.error_line
             judgement.reasons = ["still raises the same error" if is_same else run.short_error]
             return judgement
-        leaks, question = self._leaks(candidate, run)
+        leaking, question = leaks(self.original, run, candidate.repair in _ADDITIONS)
         findings = self._new_findings(run)
         objections = (
             self._replaced_parameters(run),
@@ -140,9 +145,9 @@ class Judge:
             self._retained_too_long(candidate, run),
             self._untrained(candidate, run),
             self._other_objective(candidate, run),
-            self._unused_gradient(run),
+            unused_gradient(self.original, run),
             *(f"runs, but a strict watch warns: {f['explanation']}" for f in findings[:1]),
-            *leaks,
+            *leaking,
         )
         own_question = candidate.question or self._is_copy_meant(candidate, run)
         doubts = (
@@ -172,10 +177,32 @@ class Judge:
         """
         if self.trained is None:
             return
+        judgements = list(judgements)
+        copies = [j for j in judgements if j.candidate.repair == kinds.CLONE_WRITTEN and j.evidence]
+        for judgement in judgements:  # a new tensor in place of a copy that is written
+            for copy in copies if judgement.candidate.repair == kinds.OUT_OF_PLACE else ():
+                if trains_alike(copy.run, judgement.run, self.trained):
+                    judgement.status, judgement.question = copy.status, copy.question
+                    judgement.reasons, judgement.evidence = [], copy.evidence
         holding = [judgement for judgement in judgements if judgement.status in (PROVEN, OPEN)]
         if {judgement.candidate.repair for judgement in holding} == {kinds.CLEAR}:
             for judgement in holding:
                 judgement.status, judgement.question = PROVEN, None
+        # What detaches, and changes no loss, is the objective of the program's own statements.
+        if any(
+            j.candidate.repair.cuts and not j.question and self._changed_loss(j.run) is None
+            for j in holding
+            if self._has_reference
+        ):
+            for judgement in holding:
+                number = self._changed_loss(judgement.run)
+                if number is not None and judgement.candidate.repair in _COMPUTED_AGAIN:
+                    judgement.status = REJECTED
+                    judgement.reasons = [
+                        f"runs, but changes the loss of backward call {number}, which another "
+                        "repair leaves as the program defines it"
+                    ]
+            holding = [judgement for judgement in holding if judgement.status != REJECTED]
         trained: set[str] = set()
         for judgement in holding:
             if not judgement.question:
@@ -270,10 +297,12 @@ class Judge:
     def _other_objective(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Object to a loss that differs in value or gradient from the program's own loss."""
         if candidate.repair in _ADDITIONS:
-            return self._other_sum(run)
+            return self._other_sum(candidate, run)
         changed = self._first_changed_gradient(candidate, run)
         for expected, call in self._pairs(run):
             if not equal_losses(expected, call):
+                if self.cause == "autocast_stale":  # its values are those of old weights
+                    return None
                 if expected.number >= self.failing_call and self._may_change_loss(candidate):
                     return self._more_operations(candidate, expected, call)
                 return f"runs, but changes the loss of backward call {call.number}"
@@ -281,7 +310,7 @@ class Judge:
                 is_question = candidate.repair == kinds.DETACH and self.family == "freed"
                 # A program that fails silently has wrong gradients, unless its graph only grows.
                 is_wrong_before = self._lacks_second_order or (
-                    self._is_silent and self.cause != "graph_grows"
+                    self._is_silent and self.cause not in _RIGHT_GRADIENTS
                 )
                 if is_question or is_wrong_before:
                     return None
@@ -297,6 +326,13 @@ class Judge:
         """
         last = min(self._last_compared, last_of_equal_weights(self._program, run))
         return list(zip(self._program.calls[:last], run.calls, strict=False))
+
+    def _changed_loss(self, run: ProgramRun) -> int | None:
+        """Return the first backward call whose loss differs from the program's own."""
+        pairs = self._pairs(run)
+        return next(
+            (call.number for expected, call in pairs if not equal_losses(expected, call)), None
+        )
 
     def _may_change_loss(self, candidate: Candidate) -> bool:
         """Whether the failing call's loss may have a different value than in the program."""
@@ -327,7 +363,7 @@ class Judge:
         candidate: Candidate, expected: ObservedCall, call: ObservedCall
     ) -> str | None:
         """Object to repeated statements that add to a loss instead of computing it again."""
-        if candidate.repair not in _REPEATED_STATEMENTS:
+        if candidate.repair != kinds.FORWARD_AGAIN:
             return None
         additional = call.operations - expected.operations
         if not additional:
@@ -338,18 +374,20 @@ class Judge:
             f"own loss does not have ({names})"
         )
 
-    def _other_sum(self, run: ProgramRun) -> str | None:
+    def _other_sum(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Object to a combined loss that is not the sum of the losses, in value and gradient."""
         pairs = zip(self._program.calls, run.calls, strict=False)
         first = next((a.number for a, b in pairs if not equal_losses(a, b)), 1) - 1
         if first >= len(run.calls):
             return None
-        total = run.calls[first]
+        total, calls, terms = run.calls[first], self._program.calls[first:], 2
+        if candidate.repair == kinds.TOTAL_ALONE:  # the program's last loss is the sum
+            calls, terms = self._program.calls[self.failing_call - 1 : self.failing_call], 1
         value, gradients = 0.0, Gradients()
-        for count, call in enumerate(self._program.calls[first:], 1):
+        for count, call in enumerate(calls, 1):
             value += call.value
             gradients = sum_of(gradients, call.gradients)
-            if count > 1 and abs(value - total.value) <= SAME * max(1.0, abs(value)):
+            if count >= terms and abs(value - total.value) <= SAME * max(1.0, abs(value)):
                 keys = self._meant_keys(run, total, gradients.keys() | total.gradients.keys())
                 if call.failed or equal_gradients(
                     part_of(gradients, keys), part_of(total.gradients, keys)
@@ -415,32 +453,6 @@ class Judge:
             return "runs, but all gradients are zero"
         return None
 
-    def _unused_gradient(self, run: ProgramRun) -> str | None:
-        """Object to a loss whose gradient is cleared before its optimizer steps."""
-        if any(step.closure for step in run.steps):  # it may run many calls, and use the last one
-            return None
-        used, used_originally = (
-            {n for step in r.steps for numbers in step.calls.values() for n in numbers}
-            for r in (run, self.original)
-        )
-        targets = targets_of_calls(run)
-        for position, call in enumerate(run.events):
-            if not isinstance(call, ObservedCall) or call.number in used or not call.gradients:
-                continue
-            owners = {optimizer for key in call.gradients for optimizer in run.owners(key)}
-            later = {e.optimizer for e in run.events[position:] if isinstance(e, StepTaken)}
-            is_repaired = (
-                call.number >= self.failing_call
-                and call.site == run.calls[self.failing_call - 1].site
-            )
-            if later & owners & targets.get(call.number, set()) and (
-                call.number in used_originally or is_repaired
-            ):
-                return (
-                    f"runs, but the gradient of {loss_name(call)} is cleared before a step uses it"
-                )
-        return None
-
     def _new_findings(self, run: ProgramRun) -> list[dict[str, Any]]:
         """Return the strict watch's warnings; if the program raised, only those of new causes."""
         if self._is_silent:
@@ -451,53 +463,17 @@ class Judge:
         known_causes.add("gradient_leaks")  # _leaks measures the share, or asks if it is meant
         return [finding for finding in run.findings if finding["cause"] not in known_causes]
 
-    def _leaks(self, candidate: Candidate, run: ProgramRun) -> tuple[list[str], str | None]:
-        """Object to steps whose gradient contains a part of a loss meant for other parameters.
-
-        If an optimizer's parameters feed the loss of another one, the part may be intended: then a
-        question is returned instead.
-        """
-        if len(run.optimizers) < 2:
-            return [], None
-        is_sum = candidate.repair in _ADDITIONS  # the program says what was meant
-        targets = targets_of_calls(self.original if is_sum else run)
-        calls = {call.number: call for call in (self.original if is_sum else run).calls}
-        question = None
-        for step in run.steps:
-            for key, numbers in step.calls.items():
-                for number in calls if is_sum else numbers:
-                    if number not in targets or step.optimizer in targets[number]:
-                        continue
-                    gradient = step.gradients[key]
-                    part = calls[number].gradients.get(key)
-                    if calls[number].failed and key in calls[number].leaves:
-                        part = gradient
-                        for call in calls.values():
-                            part = part.minus(call.gradients.get(key))
-                    if part is None or part.norm <= SAME * gradient.norm:
-                        continue
-                    own_part = gradient.minus(part)
-                    upstream = calls[number].upstream
-                    is_upstream = any((step.optimizer, y) in upstream for y in targets[number])
-                    loss, optimizer = loss_name(calls[number]), optimizer_name(run, step.optimizer)
-                    if is_upstream and not part.opposes(own_part):
-                        question = f"should {loss} also train the parameters of {optimizer}?"
-                        continue
-                    share = 100 * part.norm / own_part.norm if own_part.norm > ZERO else 100.0
-                    return [
-                        f"runs, but the gradient of {loss} leaks into {optimizer}: the gradient of "
-                        f"{self.original.names.get(key, key)} is {share:.0f} % off"
-                    ], None
-        return [], question
-
     # Questions to the reader.
 
     def _is_copy_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Ask whether a write is meant for this iteration only, if cloning changes the loss."""
-        is_same = all(equal_losses(expected, call) for expected, call in self._pairs(run))
-        if candidate.repair != kinds.CLONE_WRITTEN or (is_same and not self._loses_gradient):
+        """Ask whether other uses of a tensor are to read its old value, if that changes a loss.
+
+        A function that writes into its argument changes what its caller reads afterwards.
+        """
+        is_same = self._changed_loss(run) is None and not self._loses_gradient
+        if candidate.repair != kinds.CLONE_WRITTEN or is_same:
             return None
-        return "is the written value for this iteration only?"
+        return "are the other uses of the tensor, and later iterations, to read its old value?"
 
     def _is_training_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Ask whether frozen parameters are to be trained.

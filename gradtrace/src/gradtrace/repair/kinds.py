@@ -28,6 +28,9 @@ class Repair:
 CREATE_GRAPH = Repair("create_graph", 10, "the gradient is to be differentiated")
 USE_REENTRANT = Repair("use_reentrant", 10, "checkpointing is to stay")
 NUMBER = Repair("number", 11, "the value is only reported, not trained on")
+CLEAR_GRADIENTS = Repair("clear_gradients", 11, "each step is to follow its own loss only")
+REGISTER = Repair("register", 11, "the modules are to be trained")
+RETURN_NONE = Repair("return_none", 11, "the other inputs of the function have no gradient")
 OUT_OF_PLACE = Repair("out_of_place", 12, "the backward pass needs the old value")
 CLONE_WRITTEN = Repair(
     "clone_written", 13, "the written value is for this iteration only", keeps=False
@@ -37,12 +40,12 @@ DETACH_STATE = Repair("detach_state", 15, "the state carries over, but not its g
 DETACH_STORED = Repair("detach_stored", 16, "the state carries over, but not its graph", cuts=True)
 ADD_LOSSES = Repair("add_losses", 17, "each loss is to train all parameters that it reaches")
 DETACH_SHARED = Repair("detach_shared", 18, "each loss is to train its own parameters", cuts=True)
+TOTAL_ALONE = Repair("total_alone", 17, "the total is the whole objective")
 ADD_ROUNDS = Repair("add_rounds", 19, "all iterations of the loop belong to one step")
 CLEAR = Repair("clear", 20, "each iteration begins with an empty list", keeps=False)
 COMPUTE_AGAIN = Repair(
     "compute_again", 21, "the value depends on parameters that are trained", keeps=False
 )
-BEGIN_SUM = Repair("begin_sum", 22, "each backward pass has a loss of its own", keeps=False)
 RESET_STATE = Repair("reset_state", 23, "each iteration begins with a new state", keeps=False)
 KEEP_GRADIENT = Repair("keep_gradient", 25, "the value is to be trained")
 MOVE_DETACH = Repair("move_detach", 26, "only that tensor is not to be trained", cuts=True)
@@ -50,7 +53,7 @@ NO_GRAD = Repair("no_grad", 27, "the change itself is not to be differentiated")
 SWITCH_ON = Repair("switch_on", 27, "these parameters are to be trained")
 ASK_LESS = Repair("ask_less", 27, "the other parameters are frozen on purpose")
 OPTIMIZER_LATER = Repair("optimizer_later", 27, "the optimizer is to train the new parameters")
-SWITCH = Repair("switch", 30, "the option is not needed")
+SWITCH = Repair("switch", 30, "what is switched off is not needed")
 FORWARD_AGAIN = Repair(
     "forward_again", 40, "this loss is to be computed from the updated weights", keeps=False
 )

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from gradtrace.autograd.syntax import Loop, reads, writes
+from gradtrace.autograd.syntax import Loop, reads, statements_computing, writes
 from gradtrace.repair.edits import Edit, Source, method_called
+from gradtrace.repair.intent import targets_of_calls
 from gradtrace.repair.kinds import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
-from gradtrace.repair.run.observations import GraphVariable, ProgramLine, ProgramRun
+from gradtrace.repair.run.observations import (
+    GraphVariable,
+    ObservedCall,
+    ProgramLine,
+    ProgramRun,
+)
 
 
 class Candidate(NamedTuple):
@@ -44,9 +51,20 @@ class Failure:
         self.family = self.diagnosis.get("family")
         self.cause = self.diagnosis.get("cause")
         self._sources: dict[str, Source | None] = {}
-        callees = ["", *(line.function for line in run.raised_at)]
-        statements = map(self._statement, run.raised_at, callees)
+        self.call = self._call_involved()
+        self.lines = run.raised_at or (() if self.call is None else self.call.site)
+        callees = ["", *(line.function for line in self.lines)]
+        statements = map(self._statement, self.lines, callees)
         self.running = [statement for statement in statements if statement is not None]
+
+    def _call_involved(self) -> ObservedCall | None:
+        """Return the call that failed, or the last one at a line that the diagnosis names."""
+        if self.run.status == "raised":
+            return next((call for call in self.run.calls if call.failed), None)
+        places = [self.diagnosis.get(key) or {} for key in ("began_at", "raised_at")]
+        lines = [(place.get("file"), place.get("line")) for place in places]
+        calls = [c for line in lines for c in self.run.calls if line in {p[:2] for p in c.site}]
+        return calls[-1] if calls else None
 
     def source(self, path: str) -> Source | None:
         """Return the file, if it is one of the program's and can be parsed."""
@@ -88,6 +106,25 @@ class Failure:
             if variable.frame == statement.line and "." not in variable.name
         }
 
+    def roots_of_graphs(self, statement: Statement) -> set[str] | None:
+        """Return the variables that reach a graph in the function of a statement, if it runs."""
+        place = statement.line.file, statement.line.function
+        if self.run.status != "raised" or place not in {(p.file, p.function) for p in self.lines}:
+            return None
+        return {
+            re.split(r"\W", variable.name)[0]
+            for variable in self.run.graph_variables
+            if (variable.frame.file, variable.frame.function) == place
+        }
+
+    @property
+    def computing(self) -> set[ast.stmt]:
+        """The running statements, and those of their functions that compute their operands."""
+        computing: set[ast.stmt] = set()
+        for source, node, _ in self.running:
+            computing |= {node, *statements_computing(source.before(node), reads(node))}
+        return computing
+
     def _tensors(self, statement: Statement) -> set[str]:
         return {name for name, kind in self.variables(statement).items() if kind == "tensor"}
 
@@ -98,7 +135,11 @@ class Failure:
         used: list[tuple[Statement, ast.stmt, set[str]]] = []
         if self.family == "freed":
             used += ((s, loop, self._tensors(s) - writes(loop)) for s, loop in self.loops)
-            used += ((s, s.node, self._tensors(s) & reads(s.node)) for s in self.running[1:])
+            functions = [f for s in self.running if (f := s.source.function_of(s.node)) is not None]
+            used += (
+                (s, s.node, self._tensors(s) & (reads(s.node, *functions) - writes(*functions)))
+                for s in self.running[1:]
+            )
         for statement, user, variables in used:
             for node in statement.source.before(user):
                 if isinstance(node, ast.Assign) and writes(node) & variables:
@@ -126,6 +167,23 @@ class Failure:
         """All statements that the failure names, each once."""
         named = itertools.chain.from_iterable(map(self.at, ("raised_at", "began_at", "made_at")))
         return list({statement.node: statement for statement in (*self.running, *named)}.values())
+
+    @property
+    def consumers(self) -> Iterator[Statement]:
+        """The statements that use a freed part, or one that trains only other networks."""
+        if self.family == "silent" and self.cause != "gradient_leaks":
+            return
+        targets = targets_of_calls(self.run)
+        last_calls = {call.site: call for call in self.run.calls}
+        lines = [
+            line
+            for call in reversed(last_calls.values())
+            for line, optimizers in call.consumers
+            if (optimizers or call is self.call)
+            and not optimizers & targets.get(call.number, set())
+        ]
+        statements = [self._statement(line, "") for line in dict.fromkeys(lines)]
+        yield from (statement for statement in statements if statement is not None)
 
     @property
     def loops(self) -> Iterator[tuple[Statement, Loop]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Collection, Iterator, Set
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from gradtrace.autograd.syntax import (
     DRAWS,
@@ -21,8 +21,9 @@ from gradtrace.autograd.syntax import (
 from gradtrace.repair import kinds
 from gradtrace.repair.edits import Edit, Source, call_of, keyword
 from gradtrace.repair.intent import TrainingAction, assign_losses
-from gradtrace.repair.rule import Candidate, EditRule, Failure, edit
+from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit
 
+_MAX_OPERANDS = 8  # of one statement that are detached
 _RUNS = ("backward", "grad", "step", "zero_grad", "manual_backward")
 
 
@@ -76,25 +77,6 @@ def _code(source: Source, statement: ast.stmt) -> str:
     return source.code(statement) if is_parsed else ast.unparse(statement)
 
 
-def begin_sum_again(failure: Failure) -> Iterator[Candidate]:
-    """Insert ``loss = 0`` before the statements that add to a loss after its backward call."""
-    for statement in failure.running:
-        source = statement.source
-        earlier = source.before(statement.node)
-        runs = [i for i, node in enumerate(earlier) if call_of(source, node, "backward")]
-        for name in sorted(reads(statement.node)) if runs else ():
-            starts = [
-                source.code(node)
-                for node in earlier
-                if isinstance(node, ast.Assign) and writes(node) == {name}
-            ]
-            terms = [node for node in earlier[runs[-1] :] if name in accumulated(node)]
-            if starts and terms:
-                title = f"{starts[-1]}, before line {terms[0].lineno}"
-                edits = source.insert(terms[0], before=[starts[-1]])
-                yield from edit(kinds.BEGIN_SUM, title, {source: edits})
-
-
 class _Action(NamedTuple):
     """A backward call, a step or a ``zero_grad`` in a block."""
 
@@ -139,9 +121,14 @@ def add_losses(failure: Failure) -> Iterator[Candidate]:
             between = earlier[earlier.index(first.node) :]
             if writes(*between) & reads(first.call.func):
                 continue  # the name has been assigned another loss
+            removal = source.remove(first.node)
             total = f"({first.receiver} + {second.receiver}).backward()"
-            edits = [*source.remove(first.node), *source.replace(second.call, total)]
+            edits = [*removal, *source.replace(second.call, total)]
             yield from edit(kinds.ADD_LOSSES, total, {source: edits})
+            operands = reads(*statements_computing(earlier, {second.receiver}))
+            if first.receiver in operands:
+                title = f"{second.receiver}.backward() alone"
+                yield from edit(kinds.TOTAL_ALONE, title, {source: removal})
     for statement, loop in failure.loops:
         yield from _added_in_loop(
             statement.source, statement.node, loop, failure.variables(statement)
@@ -166,6 +153,17 @@ def _added_in_loop(
     ]
     title = "add the losses of the loop, one backward() call after it"
     yield from edit(kinds.ADD_ROUNDS, title, {source: edits})
+
+
+def clear_gradients(failure: Failure) -> Iterator[Candidate]:
+    """Clear what another loss has added before a backward call: ``opt.zero_grad()``."""
+    for source, actions in _blocks(failure) if failure.cause == "gradient_leaks" else ():
+        for first, second in itertools.pairwise(a for a in actions if a.kind != "zero_grad"):
+            if (first.kind, second.kind) == ("backward", "step"):
+                line = f"{second.receiver}.zero_grad()"
+                edits = source.insert(first.node, before=[line])
+                title = f"{line} before line {first.node.lineno}"
+                yield from edit(kinds.CLEAR_GRADIENTS, title, {source: edits})
 
 
 def order_steps(failure: Failure) -> Iterator[Candidate]:
@@ -224,35 +222,51 @@ def _parameters(source: Source, optimizer: str) -> str:
     return f'[p for group in {optimizer}.param_groups for p in group["params"]]'
 
 
-def detach_shared(failure: Failure) -> Iterator[Candidate]:
-    """Detach a shared tensor in one of two losses, or in a loop: ``D(fake.detach())``."""
-    for source, actions in _blocks(failure):
-        calls = _backward_calls(actions)
-        suite = source.suite_of(actions[0].node)
-        variables = writes(*(node for node in suite if isinstance(node, ast.Assign)))
-        for action in calls if len(calls) > 1 else ():
-            yield from _detached_in(source, action.node, variables)
-    for statement in failure.running[1:]:  # a loss is the argument of a method
-        carried = set(failure.carried)
-        yield from _detached_in(statement.source, statement.node, carried, ast.Call | ast.BinOp)
-    for statement, loop in failure.loops if len(failure.run.optimizers) > 1 else ():
-        variables = failure.variables(statement).keys() - writes(loop)
-        yield from _detached_in(statement.source, statement.node, variables)
+def detach_at_consumer(failure: Failure) -> Iterator[Candidate]:
+    """Detach a tensor that a loss takes from another part of the graph: ``D(fake.detach())``.
 
-
-def _detached_in(
-    source: Source, node: ast.stmt, variables: Set[str], users: Any = ast.Call
-) -> Iterator[Candidate]:
-    """Detach each argument of a loss that is one of these variables."""
-    losses = statements_computing(source.before(node), reads(node))
-    for name in source.all(ast.Name, *losses, node):
-        parent = source.parent(name)
-        is_called = getattr(parent, "func", None) is name
-        if name.id in variables and isinstance(parent, users) and not is_called:
-            title = f"{name.id}.detach() at line {name.lineno}"
+    If another loss uses the result, too, the statement is repeated with the tensor detached.
+    """
+    groups: dict[tuple[Source, ast.AST, str], list[tuple[ast.stmt, ast.expr]]] = {}
+    for statement in failure.consumers:
+        source, node = statement.source, statement.node
+        for tensor in _operands(failure, statement)[:_MAX_OPERANDS]:
+            key = source, source.scope_of(node), source.code(tensor)
+            groups.setdefault(key, []).append((node, tensor))
+    computing = failure.computing
+    for (source, scope, code), uses in sorted(groups.items(), key=lambda group: len(group[0][2])):
+        edits = [part for _, tensor in uses for part in source.call_method(tensor, "detach")]
+        lines = " and ".join(dict.fromkeys(str(tensor.lineno) for _, tensor in uses))
+        title = f"detach {code} at line {lines}"
+        yield from edit(kinds.DETACH_SHARED, title, {source: edits})
+        node, tensor = uses[0]
+        readers = [s for s in source.statements(scope) if reads(s) & writes(node)]
+        own = [reader for reader in readers if reader in computing and reader.lineno > node.lineno]
+        if own and len(own) < len(readers) and isinstance(node, ast.Assign):
+            line = source.code_with(node, source.call_method(tensor, "detach"))
+            title = f"{line}, again before line {own[0].lineno}"
             yield from edit(
-                kinds.DETACH_SHARED, title, {source: source.call_method(name, "detach")}
+                kinds.DETACH_SHARED, title, {source: source.insert(own[0], before=[line])}
             )
+
+
+def _operands(failure: Failure, statement: Statement) -> list[ast.expr]:
+    """Return the parts of a statement that may be tensors with a graph, the shortest first."""
+    source, operands = statement.source, []
+    known = failure.roots_of_graphs(statement)
+    for part in source.all(ast.expr, statement.node):
+        parent = source.parent(part)
+        is_name = isinstance(part, ast.Name | ast.Attribute | ast.Subscript)
+        if is_name and isinstance(parent, ast.Attribute | ast.Subscript):
+            continue
+        if isinstance(getattr(part, "ctx", None), ast.Store):
+            continue
+        is_tensor = is_name or isinstance(part, ast.Call | ast.BinOp)
+        is_tensor &= known is None or bool({name.id for name in source.all(ast.Name, part)} & known)
+        is_function = getattr(parent, "func", None) is part
+        if is_tensor and not is_function and not isinstance(parent, ast.Expr):
+            operands.append(part)
+    return sorted(operands, key=lambda part: len(source.code(part)))
 
 
 def retain_graph(failure: Failure) -> Iterator[Candidate]:
@@ -265,10 +279,10 @@ def retain_graph(failure: Failure) -> Iterator[Candidate]:
 
 
 RULES: tuple[EditRule, ...] = (
-    begin_sum_again,
     forward_again,
     add_losses,
+    clear_gradients,
     order_steps,
-    detach_shared,
+    detach_at_consumer,
     retain_graph,
 )

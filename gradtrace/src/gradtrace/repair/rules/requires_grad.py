@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Iterator
 
 from gradtrace.autograd.syntax import reads, writes
 from gradtrace.repair.edits import Source, method_called
-from gradtrace.repair.kinds import ASK_LESS, OPTIMIZER_LATER, SWITCH_ON
+from gradtrace.repair.kinds import ASK_LESS, OPTIMIZER_LATER, REGISTER, SWITCH_ON
 from gradtrace.repair.rule import Candidate, EditRule, Failure, edit
 
 _MAX_PLACES = 4  # for one kind of edit
@@ -69,8 +70,23 @@ def make_optimizer_later(failure: Failure) -> Iterator[Candidate]:
             yield from edit(OPTIMIZER_LATER, title, {source: edits})
 
 
+def register_modules(failure: Failure) -> Iterator[Candidate]:
+    """Put modules that a plain list or dict holds into ``nn.ModuleList`` or ``nn.ModuleDict``."""
+    attributes = set(re.findall(r"\w+", " ".join(failure.carried)))
+    for source in failure.sources if failure.cause == "in_no_optimizer" else ():
+        prefix = "nn." if re.search(r"\bnn\.Module\b", source.text) else "torch.nn."
+        for target, value in source.assignments():
+            is_dict = isinstance(value, ast.Dict | ast.DictComp)
+            is_list = isinstance(value, ast.List | ast.ListComp)
+            if target.rpartition(".")[2] in attributes and (is_dict or is_list):
+                container = f"{prefix}Module{'Dict' if is_dict else 'List'}"
+                edits = source.replace(value, f"{container}({source.code(value)})")
+                yield from edit(REGISTER, f"{target} = {container}(…)", {source: edits})
+
+
 RULES: tuple[EditRule, ...] = (
     unfreeze,
     ask_for_trained_parameters,
     make_optimizer_later,
+    register_modules,
 )

@@ -12,13 +12,11 @@ from gradtrace.autograd.syntax import (
     Loop,
     additions,
     carried_names,
-    pairs_of,
     reads,
     statements_computing,
-    value_of,
     writes,
 )
-from gradtrace.repair.edits import Edit, Source
+from gradtrace.repair.edits import Edit, Source, method_called
 from gradtrace.repair.kinds import (
     CLEAR,
     COMPUTE_AGAIN,
@@ -121,29 +119,6 @@ def reset_attributes(failure: Failure) -> Iterator[Candidate]:
                     owner = re.sub(r"(^|\.)\w+$|\[[^\]]*\]$", "", owner)
             for code, statement in sorted(calls.items()):
                 yield from _in_each_iteration(statement, [code], RESET_STATE)
-
-
-def assign_initial_values(failure: Failure) -> Iterator[Candidate]:
-    """Assign the attributes' values of ``__init__`` again: ``net.h = net.init_hidden()``."""
-    lines: dict[Statement, list[str]] = {}
-    for attribute in _attributes(failure):
-        for value in _initial_values(failure, attribute.name):
-            code = re.sub(r"\bself\b", attribute.owner, value)
-            lines.setdefault(attribute.statement, []).append(f"{attribute.path} = {code}")
-    for statement, of_statement in lines.items():
-        yield from _in_each_iteration(statement, of_statement, RESET_STATE)
-
-
-def _initial_values(failure: Failure, name: str) -> Iterator[str]:
-    """Yield an attribute's values in ``__init__`` that use no variable but ``self``."""
-    for source in failure.sources:
-        for init in source.all(ast.FunctionDef):
-            arguments = {argument.arg for argument in source.all(ast.arg, init)}
-            local = (arguments | writes(init)) - {"self"}
-            for assign in source.all(ast.Assign, init) if init.name == "__init__" else ():
-                for target, value in pairs_of(assign):
-                    if target == f"self.{name}" and not reads(value) & local:
-                        yield source.code(value)
 
 
 def clear_or_detach_entries(failure: Failure) -> Iterator[Candidate]:
@@ -259,12 +234,17 @@ def _in_the_functions_that_read(failure: Failure, cached: Statement) -> Iterator
     functions = [source.function_of(s.node) for s in failure.running if s.source is source]
     if definition is not None and all(name.startswith("self.") for name in names):
         functions = [*source.all(ast.FunctionDef, definition)]
-    edits: list[Edit] = []
-    for function in dict.fromkeys(functions):
-        if function is None or function is source.function_of(cached.node):
-            continue
-        if names & reads(*function.body):
-            edits += source.first_in(function.body, lines)
+    readers = [
+        function
+        for function in dict.fromkeys(functions)
+        if function is not None
+        and function is not source.function_of(cached.node)
+        and names & reads(*function.body)
+    ]
+    edits = [part for function in readers for part in source.first_in(function.body, lines)]
+    inside = {*source.statements(*readers)} if readers else set()
+    if not names & reads(*({*source.statements()} - inside)):
+        edits += source.remove(cached.node)
     title = f"compute {', '.join(sorted(names))} where it is used"
     yield from edit(COMPUTE_AGAIN, title, {source: edits})
 
@@ -294,21 +274,8 @@ def narrow_context(failure: Failure) -> Iterator[Candidate]:
             yield from edit(COMPUTE_AGAIN, title, {source: edits})
 
 
-def detach_at_assignment(failure: Failure) -> Iterator[Candidate]:
-    """Detach an assigned value, an argument in it, or what the advice names, before the loop."""
-    for cached in failure.cached:
-        source, value = cached.source, value_of(cached.node)
-        if value is None:
-            continue
-        targets = cached.node.targets if isinstance(cached.node, ast.Assign) else []
-        is_unpacked = any(isinstance(target, ast.Tuple) for target in targets)
-        if not is_unpacked or isinstance(value, ast.Tuple):
-            title = f"detach what line {cached.line.line} makes"
-            yield from edit(DETACH, title, {source: _detached(source, value)})
-        for argument in value.args if isinstance(value, ast.Call) else ():
-            if not isinstance(argument, ast.Constant | ast.ListComp | ast.GeneratorExp):
-                title = f"detach {source.code(argument)}"
-                yield from edit(DETACH, title, {source: source.call_method(argument, "detach")})
+def detach_before_loop(failure: Failure) -> Iterator[Candidate]:
+    """Detach the variables that the advice names before the loop that uses them."""
     for statement, loop in failure.loops:
         source, kinds = statement.source, failure.variables(statement)
         names = [name for name in failure.carried if name in kinds and name not in writes(loop)]
@@ -337,14 +304,26 @@ def sum_numbers(failure: Failure) -> Iterator[Candidate]:
                 yield from edit(NUMBER, title, {source: source.call_method(call.args[0], "item")})
 
 
+def pass_numbers(failure: Failure) -> Iterator[Candidate]:
+    """Pass numbers to the function in which a graph grows: ``meter.update(loss.item())``."""
+    for statement in failure.at("began_at") if failure.cause == "graph_grows" else ():
+        function = getattr(statement.source.function_of(statement.node), "name", None)
+        for source in failure.sources:
+            for call in source.all(ast.Call):
+                for argument in call.args if method_called(call) == function else ():
+                    title = f"{source.code(argument)}.item() at line {call.lineno}"
+                    edits = source.call_method(argument, "item")
+                    yield from edit(NUMBER, title, {source: edits})
+
+
 RULES: tuple[EditRule, ...] = (
     detach_carried_variables,
     detach_attributes,
     reset_attributes,
-    assign_initial_values,
     clear_or_detach_entries,
     compute_again,
     narrow_context,
-    detach_at_assignment,
+    detach_before_loop,
     sum_numbers,
+    pass_numbers,
 )

@@ -45,6 +45,11 @@ def options(failure: Failure) -> Iterator[Candidate]:
             name = method_called(call)
             if name in ("checkpoint", "checkpoint_sequential"):
                 value = keyword(call, "use_reentrant")
+                if failure.cause == "checkpoint_differs" and name == "checkpoint" and call.args:
+                    function, *arguments = map(source.code, call.args)
+                    code = f"{function}({', '.join(arguments)})"
+                    edits = source.replace(call, code)
+                    yield from edit(kinds.SWITCH, f"{code}, not checkpointed", {source: edits})
                 if value is not None and source.code(value) != "False":
                     checkpoints.setdefault(source, []).extend(source.replace(value, "False"))
             elif name in ("DistributedDataParallel", "DDP"):
@@ -57,6 +62,29 @@ def options(failure: Failure) -> Iterator[Candidate]:
             for option in ("allow_unused", "materialize_grads"):  # None, or zeros
                 edits = source.set_keywords(gradient, **{option: "True"})
                 yield from edit(kinds.SWITCH, f"{option}=True", {source: edits})
+
+
+def return_none(failure: Failure) -> Iterator[Candidate]:
+    """Return ``None`` for the inputs of a custom function for which a gradient is missing."""
+    pattern = r"(\w+)Backward returned an incorrect .*expected (\d+), got (\d+)"
+    match = re.search(pattern, failure.run.error_line)
+    missing = ["None"] * (int(match[2]) - int(match[3])) if match else []
+    for source in failure.sources if match and missing else ():
+        returns = [
+            node
+            for node in source.all(ast.Return)
+            if getattr(source.class_of(node), "name", "") == match[1]  # type: ignore[index]
+            and getattr(source.function_of(node), "name", "") == "backward"
+        ]
+        for first, last in (([], missing), (missing, [])):  # which inputs they are of
+            edits: list[Edit] = []
+            for node in returns:
+                entries = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+                codes = [*first, *(source.code(entry) for entry in entries if entry), *last]
+                title = f"return {', '.join(codes)}"
+                edits += source.replace(node, title)
+            if edits:
+                yield from edit(kinds.RETURN_NONE, title, {source: edits})
 
 
 def flags(failure: Failure) -> Iterator[Candidate]:
@@ -84,6 +112,10 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
     for statement in failure.nearby:
         source, line = statement.source, statement.line.line
         for call in source.all(ast.Call, statement.node):
+            if is_cut_off and method_called(call) == "deepcopy" and call.args:
+                code = source.code(call.args[0])
+                edits = source.replace(call, code)
+                yield from edit(kinds.KEEP_GRADIENT, f"{code}, not a copy", {source: edits})
             if method_called(call) not in _CUTS or not isinstance(call.func, ast.Attribute):
                 continue
             receiver = source.code(call.func.value)
@@ -111,6 +143,23 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
                 edits = source.replace(attribute, code)
                 yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, question)
         yield from _stacked(source, statement.node)
+
+
+def without_data(failure: Failure) -> Iterator[Candidate]:
+    """Put a computed tensor, with its graph, in the place of a parameter whose ``.data`` is set."""
+    edits: dict[Source, list[Edit]] = {}
+    for statement in failure.at("began_at") if failure.cause == "never_trained" else ():
+        source = statement.source
+        for node in source.suite_of(statement.node):
+            match node:
+                case ast.Assign([ast.Attribute(ast.Attribute() as parameter, "data")], value):
+                    code, name = source.code(parameter), f"new_{parameter.attr}"
+                    exchange = [f"del {code}", f"{code} = {name}"]
+                    computed = source.replace(node, f"{name} = {source.code(value)}")
+                    both = [*computed, *source.insert(node, after=exchange)]
+                    edits.setdefault(source, []).extend(both)
+    title = "the tensors themselves in place of parameters with another .data"
+    yield from edit(kinds.KEEP_GRADIENT, title, edits)
 
 
 def _question(failure: Failure) -> str | None:
@@ -195,8 +244,10 @@ def without_inference_mode(failure: Failure) -> Iterator[Candidate]:
 RULES: tuple[EditRule, ...] = (
     create_graph,
     options,
+    return_none,
     flags,
     remove_or_move_cuts,
+    without_data,
     open_regions,
     without_inference_mode,
 )

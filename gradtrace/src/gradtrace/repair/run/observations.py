@@ -87,6 +87,9 @@ class ObservedCall:
             backward call had run.
         upstream: pairs of optimizers (x, y): an operation on y's parameters uses a value that was
             computed from x's parameters.
+        consumers: the lines of operations that take a part of the graph that is freed, or older
+            than the last call from this site, or computed from the parameters of fewer optimizers
+            than their result; in the last case with these optimizers.
         accumulates: False for ``autograd.grad``, which adds nothing to ``.grad``.
         unconnected: whether the losses depend on none of the tensors whose gradients it computes.
         gradients: what the call added to ``.grad``.
@@ -107,6 +110,7 @@ class ObservedCall:
     leaves: frozenset[str]
     stale_leaves: frozenset[str]
     upstream: frozenset[tuple[int, int]]
+    consumers: tuple[tuple[ProgramLine, frozenset[int]], ...] = ()
     accumulates: bool = True
     unconnected: bool = False
     gradients: Gradients = field(default_factory=dict)
@@ -239,6 +243,19 @@ class ProgramRun:
     def owners(self, key: str) -> set[int]:
         """Return the optimizers that have this parameter."""
         return {i for i, optimizer in enumerate(self.optimizers) if key in optimizer.keys}
+
+    def use_keys_of(self, other: ProgramRun) -> None:
+        """Rename the keys of parameters to those of another run that calls them the same."""
+        known = {name: key for key, name in other.names.items()}
+        keys = {key: known.get(name, name) for key, name in self.names.items()}
+        for optimizer in self.optimizers:
+            optimizer.keys = tuple(keys[key] for key in optimizer.keys)
+        for step in self.steps:
+            step.gradients = {keys[key]: value for key, value in step.gradients.items()}
+            step.calls = {keys[key]: value for key, value in step.calls.items()}
+        for call in self.calls:
+            call.gradients = {keys[key]: value for key, value in call.gradients.items()}
+            call.leaves = frozenset(keys[key] for key in call.leaves)
 
 
 class RunLimits(NamedTuple):

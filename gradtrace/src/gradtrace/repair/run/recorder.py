@@ -31,6 +31,7 @@ from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import (
     leaves_first,
     roots_of,
+    sources,
     undisturbed,
     upstream,
     users_of,
@@ -129,6 +130,9 @@ class Recorder(Listener):
             live, links = walk(roots_of(outputs))
             function, requested = _requested(sys._getframe(1))
             leaves = self._leaves_of(live, frames)
+            owners = {
+                i: self.run.owners(key) for i, key in leaves.items() if self.run.optimizers[1:]
+            }
             self._gradients_before = self._gradients()
             for key in self._accumulated:
                 if key not in self._gradients_before or not self._gradients_before[key].norm:
@@ -145,7 +149,8 @@ class Recorder(Listener):
                 _saved_bytes(outputs),
                 frozenset(leaves.values()),
                 self._stale(live, links, leaves, call),
-                self._upstream(live, links, leaves),
+                frozenset(upstream(owners, links)),
+                self._consumers(live, links, owners, self._last_at.get(site, -1)),
                 function != "grad",
                 bool(requested) and requested.isdisjoint(live),
             )
@@ -347,13 +352,28 @@ class Recorder(Listener):
                 keys.add(key)
         return frozenset(keys)
 
-    def _upstream(
-        self, live: Sequence[Any], links: Sequence[Sequence[int]], leaves: Mapping[int, str]
-    ) -> frozenset[tuple[int, int]]:
-        if len(self.run.optimizers) < 2:
-            return frozenset()
-        owners = {i: self.run.owners(key) for i, key in leaves.items()}
-        return frozenset(upstream(owners, links))
+    def _consumers(
+        self,
+        live: Sequence[Any],
+        links: Sequence[Sequence[int]],
+        owners: Mapping[int, set[int]],
+        since: int,
+    ) -> tuple[tuple[ProgramLine, frozenset[int]], ...]:
+        """Return the lines of operations that take a freed, an older, or another network's part."""
+        reached = sources(owners, links)  # with one optimizer, all alike
+        consumers: list[tuple[ProgramLine, frozenset[int]]] = []
+        for i, j in ((i, j) for i, successors in enumerate(links) for j in successors):
+            if isinstance(live[i], _torch.LEAF) or isinstance(live[j], _torch.LEAF):
+                continue
+            is_freed = freed_by(live[j]) is not None and freed_by(live[i]) is None
+            is_older = _torch.sequence_nr(live[j]) < since <= _torch.sequence_nr(live[i])
+            if is_freed or is_older or (reached[j] and reached[j] < reached[i]):
+                chain = self._timeline.lines.find(_torch.sequence_nr(live[i]))
+                part = frozenset() if is_freed or is_older else frozenset(reached[j])
+                for code, line in () if chain is None else chain.lines:
+                    place = ProgramLine(code.co_filename, line, code.co_name)
+                    consumers.append((place, part))
+        return tuple(dict.fromkeys(consumers))
 
 
 def _call_after(kind: type, name: str, note: Callable[[Any], None]) -> None:

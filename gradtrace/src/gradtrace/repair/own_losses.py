@@ -1,0 +1,70 @@
+"""Whether each step of an optimizer uses the gradient of its own losses, and only of these."""
+
+from __future__ import annotations
+
+from gradtrace.repair.intent import loss_name, optimizer_name, targets_of_calls
+from gradtrace.repair.run.observations import SAME, ZERO, ObservedCall, ProgramRun, StepTaken
+
+
+def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
+    """Object to a loss whose gradient is cleared before its optimizer steps."""
+    if any(step.closure for step in run.steps):  # it may run many calls, and use the last one
+        return None
+    used, used_originally = (
+        {n for step in r.steps for numbers in step.calls.values() for n in numbers}
+        for r in (run, original)
+    )
+    targets = targets_of_calls(run)
+    for position, call in enumerate(run.events):
+        if not isinstance(call, ObservedCall) or call.number in used or not call.gradients:
+            continue
+        owners = {optimizer for key in call.gradients for optimizer in run.owners(key)}
+        later = {e.optimizer for e in run.events[position:] if isinstance(e, StepTaken)}
+        is_repaired = (
+            call.number >= original.failing_call
+            and call.site == run.calls[original.failing_call - 1].site
+        )
+        if later & owners & targets.get(call.number, set()) and (
+            call.number in used_originally or is_repaired
+        ):
+            return f"runs, but the gradient of {loss_name(call)} is cleared before a step uses it"
+    return None
+
+
+def leaks(original: ProgramRun, run: ProgramRun, is_sum: bool) -> tuple[list[str], str | None]:
+    """Object to steps whose gradient contains a part of a loss meant for other parameters.
+
+    If an optimizer's parameters feed the loss of another one, the part may be intended: then a
+    question is returned instead.
+    """
+    if len(run.optimizers) < 2:
+        return [], None
+    targets = targets_of_calls(original if is_sum else run)
+    calls = {call.number: call for call in (original if is_sum else run).calls}
+    question = None
+    for step in run.steps:
+        for key, numbers in step.calls.items():
+            for number in calls if is_sum else numbers:
+                if number not in targets or step.optimizer in targets[number]:
+                    continue
+                gradient = step.gradients[key]
+                part = calls[number].gradients.get(key)
+                if calls[number].failed and key in calls[number].leaves:
+                    part = gradient
+                    for call in calls.values():
+                        part = part.minus(call.gradients.get(key))
+                if part is None or part.norm <= SAME * gradient.norm:
+                    continue
+                own_part = gradient.minus(part)
+                upstream = calls[number].upstream
+                is_upstream = any((step.optimizer, y) in upstream for y in targets[number])
+                loss, optimizer = loss_name(calls[number]), optimizer_name(run, step.optimizer)
+                if is_upstream and not part.opposes(own_part):
+                    question = f"should {loss} also train the parameters of {optimizer}?"
+                    continue
+                share = 100 * part.norm / own_part.norm if own_part.norm > ZERO else 100.0
+                return [
+                    f"runs, but the gradient of {loss} leaks into {optimizer}: the gradient of "
+                    f"{original.names.get(key, key)} is {share:.0f} % off"
+                ], None
+    return [], question
