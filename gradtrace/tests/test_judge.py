@@ -135,6 +135,7 @@ def test_only_a_repair_that_cuts_may_truncate():
     reference = program(backward(1, 3.0), step(0, 1), last, step(0, 2))
     for repair, status in (
         (kinds.DETACH_STATE, PROVEN),
+        (kinds.DETACH_SHARED, REJECTED),
         (kinds.OUT_OF_PLACE, REJECTED),
     ):
         judgement = judge(repair, *repaired(gradients=truncated), reference=reference)
@@ -201,6 +202,51 @@ def test_out_of_place_is_judged_as_the_copy_that_computes_the_same():
     Judge(ORIGINAL, REFERENCE).compare(judgements)
     assert [one.status for one in judgements] == [OPEN, OPEN]
     assert judgements[0].question == judgements[1].question
+
+
+def test_what_detaches_and_keeps_all_losses_is_preferred_to_computing_again():
+    judgements = [
+        judge(kinds.DETACH_SHARED, *repaired()),
+        judge(kinds.COMPUTE_AGAIN, *repaired(1.0)),
+        judge(kinds.RESET_STATE, *repaired(1.0)),
+    ]
+    Judge(ORIGINAL, REFERENCE).compare(judgements)
+    assert [one.status for one in judgements] == [PROVEN, REJECTED, PROVEN]
+    assert "changes the loss of backward call 2" in judgements[1].reasons[0]
+
+
+def test_a_detached_part_is_compared_beyond_the_failing_call():
+    """It may be multiplied by zero at first, as in a warm-up."""
+    later = backward(3, 1.0, gradients={"w": sample(5.0, 5.0)})
+    reference = program(*REFERENCE.events, later, step(0, 3, w=sample(5.0, 5.0)))
+    less = backward(3, 1.0, gradients={"w": sample(1.0, 0.0)}), step(0, 3, w=sample(1.0, 0.0))
+    for repair, status in ((kinds.DETACH_SHARED, REJECTED), (kinds.DETACH_STATE, PROVEN)):
+        assert judge(repair, *repaired(), *less, reference=reference).status == status
+
+
+def test_the_total_alone_has_the_gradient_of_the_last_loss():
+    original = program(backward(1, 3.0), failing(backward(2, 5.0)), status="raised")
+    both = sample(2.0, 4.0)
+    reference = program(backward(1, 3.0), backward(2, 5.0, gradients={"w": both}), step(0, 2))
+    for value, gradient, status in ((5.0, both, PROVEN), (5.0, sample(1.0, 2.0), REJECTED)):
+        events = backward(1, value, gradients={"w": gradient}), step(0, 1, w=gradient)
+        judgement = judge(kinds.TOTAL_ALONE, *events, original=original, reference=reference)
+        assert judgement.status == status, judgement.reasons
+
+
+def test_registered_modules_are_compared_by_their_names():
+    """The optimizer holds its old parameters at other places."""
+    diagnosis = {"family": "silent", "cause": "in_no_optimizer"}
+    original = program(backward(1, 3.0), step(0, 1), diagnosis=diagnosis)
+    original.names = {"w": "net.out"}
+    gradients = {"x": sample(7.0), "y": sample(1.0, 2.0)}
+    for name, status in (("net.out", PROVEN), ("net.other", REJECTED)):
+        events = backward(1, 3.0, gradients=dict(gradients)), step(0, 1, **gradients)
+        judgement = judge(
+            kinds.REGISTER, *events, original=original, reference=None,
+            optimizers=[OptimizerInfo("opt", ("x", "y"))], names={"x": "net.new", "y": name},
+        )  # fmt: skip
+        assert judgement.status == status, judgement.reasons
 
 
 def test_a_clone_that_changes_the_loss_is_a_question():

@@ -520,7 +520,7 @@ for step in range(3):
 
 def test_a_term_of_a_loss_is_not_counted_twice(proof):
     found = proof(PART_AND_TOTAL)
-    assert not found.accepted, proof_text.text(found)
+    assert kinds(found) == ["total_alone"], proof_text.text(found)
     assert "total alone" in found.original.diagnosis["fix"]
     for title in ("(fit + total).backward()", "retain_graph=True", "out = net(x)"):
         assert "its gradient counts twice" in reason(found, title)
@@ -558,7 +558,7 @@ def test_detach_is_rejected_where_it_ends_training(proof):
 
 
 def test_detach_is_rejected_where_it_cuts_a_part(proof):
-    found = reason(proof(TWO_HEADS), "detach what line 9 makes")
+    found = reason(proof(TWO_HEADS), "detach z at line")
     assert "enc.weight, enc.bias are no longer trained" in found
 
 
@@ -596,9 +596,6 @@ def test_detach_is_rejected_where_another_path_hides_it(proof):
     """Both tensors still get a gradient; but a part of it is gone."""
     found = proof(TIED)
     assert kinds(found) == ["clone_used"]
-    assert (
-        reason(found, "detach what line 8") == "runs, but changes the gradient of backward call 1"
-    )
 
 
 def test_a_state_goes_on_or_begins_anew(proof):

@@ -48,6 +48,7 @@ from gradtrace.repair.run.observations import (
 
 _ADDITIONS = (kinds.ADD_LOSSES, kinds.ADD_ROUNDS, kinds.TOTAL_ALONE)
 _COUNTED_TWICE = (kinds.ADD_LOSSES, kinds.ADD_ROUNDS, kinds.RETAIN_GRAPH, kinds.FORWARD_AGAIN)
+_DETACHED_AT_USE = (kinds.DETACH, kinds.DETACH_SHARED)
 _COMPUTED_AGAIN = (kinds.FORWARD_AGAIN, kinds.COMPUTE_AGAIN)
 _RIGHT_GRADIENTS = ("graph_grows", "gradient_leaks", "in_no_optimizer")  # of silent causes
 _REPEATED = 2  # calls beyond the failing one that are compared, where the program's go on
@@ -190,7 +191,9 @@ class Judge:
                 judgement.status, judgement.question = PROVEN, None
         # What detaches, and changes no loss, is the objective of the program's own statements.
         if any(
-            j.candidate.repair.cuts and not j.question and self._changed_loss(j.run) is None
+            j.candidate.repair in _DETACHED_AT_USE
+            and not j.question
+            and last_of_equal_weights(self._program, j.run) == len(j.run.calls)
             for j in holding
             if self._has_reference
         ):
@@ -299,7 +302,7 @@ class Judge:
         if candidate.repair in _ADDITIONS:
             return self._other_sum(candidate, run)
         changed = self._first_changed_gradient(candidate, run)
-        for expected, call in self._pairs(run):
+        for expected, call in self._pairs(run, candidate.repair in _DETACHED_AT_USE):
             if not equal_losses(expected, call):
                 if self.cause == "autocast_stale":  # its values are those of old weights
                     return None
@@ -317,14 +320,18 @@ class Judge:
                 return f"runs, but changes the gradient of backward call {changed}"
         return None
 
-    def _pairs(self, run: ProgramRun) -> list[tuple[ObservedCall, ObservedCall]]:
+    def _pairs(
+        self, run: ProgramRun, to_the_end: bool = False
+    ) -> list[tuple[ObservedCall, ObservedCall]]:
         """Return the pairs of calls, of the program and of a candidate, that should be equal.
 
         The weights are equal before each of these calls.  The last one is the failing call, or, if
         no gradient is known before it, the second one after it: at the first, a weight that begins
         at zero can hide that a gradient is missing.
         """
-        last = min(self._last_compared, last_of_equal_weights(self._program, run))
+        last = last_of_equal_weights(self._program, run)
+        if not to_the_end or not self._has_reference:
+            last = min(self._last_compared, last)
         return list(zip(self._program.calls[:last], run.calls, strict=False))
 
     def _changed_loss(self, run: ProgramRun) -> int | None:
@@ -342,8 +349,12 @@ class Judge:
         return not candidate.repair.keeps
 
     def _first_changed_gradient(self, candidate: Candidate, run: ProgramRun) -> int | None:
-        """Return the first call whose gradients differ from those of the program's statements."""
-        for expected, call in self._pairs(run):
+        """Return the first call whose gradients differ from those of the program's statements.
+
+        What is detached where it is used may be multiplied by zero at first.
+        """
+        is_at_use = candidate.repair in _DETACHED_AT_USE
+        for expected, call in self._pairs(run, to_the_end=is_at_use):
             if not equal_losses(expected, call):
                 return None
             if expected.failed:  # without a reference, its gradient is unknown
@@ -351,7 +362,7 @@ class Judge:
             keys = self._meant_keys(run, call, expected.gradients.keys() | call.gradients.keys())
             expectations = [expected.gradients]
             may_truncate = candidate.repair.cuts or not candidate.repair.keeps
-            if expected.truncated is not None and may_truncate and candidate.repair != kinds.DETACH:
+            if expected.truncated is not None and may_truncate and not is_at_use:
                 expectations.append(expected.truncated)
             gradients = part_of(call.gradients, keys)
             if not any(equal_gradients(part_of(e, keys), gradients) for e in expectations):
