@@ -364,6 +364,16 @@ def test_graphs_that_stand_side_by_side_go_below_one_another_where_they_are_too_
     assert len({box.y for box in operations}) > 1
 
 
+def test_parts_with_room_side_by_side_stay_so_in_a_drawing_that_is_too_high():
+    """To try them below one another, too, would take a layout for each number of parts."""
+    rows = [(4 * row + i, 4 * row - 4 + i) for row in range(1, 9) for i in range(4)]
+    tail = [(36, 32 + i) for i in range(4)] + [(i, i - 1) for i in (37, 38, 39)]
+    other_part = [(i, i - 1) for i in range(41, 45)]
+    placement = best_placement(plan_of(rows + tail + other_part))
+    assert placement.height > PANEL[1] and placement.width <= PANEL[0]
+    assert placement.boxes[40][1] == 0  # level with the first row of the other part
+
+
 def test_there_is_room_for_the_names_of_a_tensor_as_they_are_told():
     def program():
         x = torch.ones(1, requires_grad=True)
