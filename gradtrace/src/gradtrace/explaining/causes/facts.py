@@ -67,6 +67,7 @@ FACTS = {
     "computed_in_forward": "the gradient went through a custom function whose backward uses values"
     " that its forward computed, and forward records no graph",
     "others_take_part": "the result was computed from the other inputs",
+    "a_copy_takes_part": "the result was computed from other leaves of the same shapes",
     "asked_of_what_is_off": "a tensor whose gradient was requested does not require grad",
     "ran_before": "an earlier backward call has run the function's backward()",
     "creates_graph": "each backward call has create_graph=True, so that .grad has a graph",

@@ -131,6 +131,12 @@ CAUSES = (
             otherwise="compute the result from {it|the input}, if its gradient is needed",
         ),
         Fix(
+            "compute the result with parameters that are computed from {it|the inputs} out of place"
+            " (for a module by torch.func.functional_call), not with {copy|a copy}",
+            needs=("a_copy_takes_part",),
+            otherwise="request the gradients of {copy|the copy} instead, if the copy is trained",
+        ),
+        Fix(
             "compute the result from {last|that tensor} itself: this tensor was made after the"
             " forward pass, or another tensor was used in its place",
             proof=None,

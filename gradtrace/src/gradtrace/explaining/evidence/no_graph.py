@@ -144,6 +144,7 @@ class AskedEvidence(Evidence):
         self.asked_of_what_is_off = bool(off)
         nodes = set() if off else set(walk(roots_of(self.outputs))[0])
         self.missing = off or [t for t in inputs if roots_of([t])[0] not in nodes]
+        self._leaves = [node.variable for node in nodes if isinstance(node, _torch.LEAF)]
         cuts = (self.timeline.cuts.get(tensor) for tensor in self.missing)
         self.cut = next((cut for cut in cuts if cut is not None), None)
         if self.cut is None and not off:  # it may have been cut after it was created
@@ -158,6 +159,14 @@ class AskedEvidence(Evidence):
     def others_take_part(self) -> bool:
         """Whether some, but not all, of the requested inputs receive a gradient."""
         return 0 < len(self.missing) < len(self.inputs)
+
+    @property
+    def a_copy_takes_part(self) -> bool:
+        """Whether the result has a leaf of the same shape for each missing input, and no input."""
+        shapes = [tensor.shape for tensor in self.missing if tensor.is_leaf]
+        copied = [tensor.shape for tensor in self._leaves]
+        several = len(shapes) > 1 and len(shapes) == len(self.inputs)
+        return several and all(copied.count(shape) >= shapes.count(shape) for shape in shapes)
 
     @property
     def frozen(self) -> bool:
@@ -176,4 +185,5 @@ class AskedEvidence(Evidence):
     @cached_property
     def names(self) -> Mapping[str, str | None]:
         name = self.names_of(self.missing)
-        return {"it": name, "last": name if self.unused is None else self.unused.name}
+        last, copy = name if self.unused is None else self.unused.name, self.names_of(self._leaves)
+        return {"it": name, "last": last, "copy": copy}
