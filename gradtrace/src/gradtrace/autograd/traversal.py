@@ -142,6 +142,25 @@ def upstream(
     return pairs
 
 
+def alone(owners: Mapping[int, Collection[int]], links: Sequence[Sequence[int]]) -> set[int]:
+    """Return the owners of whom an operation uses all leaves that are reached, and no others' ones.
+
+    A discriminator of real data is an example.
+    """
+    reached, leaves_of = (
+        [0] * len(links),
+        dict[int, int](),
+    )  # sets of leaves, as the bits of numbers
+    for bit, (i, names) in enumerate(owners.items()):
+        reached[i] = 1 << bit if names else 0
+        for owner in names:
+            leaves_of[owner] = leaves_of.get(owner, 0) | 1 << bit
+    for i in leaves_first(links):
+        for j in links[i]:
+            reached[i] |= reached[j]
+    return {owner for owner, leaves in leaves_of.items() if leaves in reached}
+
+
 def leaves_first(links: Sequence[Sequence[int]]) -> Iterable[int]:
     """Return the nodes in an order in which each comes after its inputs."""
     return TopologicalSorter(dict(enumerate(links))).static_order()

@@ -97,10 +97,15 @@ def converts_type(func: Callable[..., Any]) -> bool:
 _CONVERSIONS = ("bool", "byte", "char", "int", "long", "short", "to", "type", "type_as")
 
 
+def takes_shape(func: Callable[..., Any]) -> bool:
+    """Whether an operation uses only the shape of its input, such as ``randn_like``."""
+    return getattr(func, "__name__", "").endswith("_like")
+
+
 def has_zero_derivative(func: Callable[..., Any]) -> bool:
     """Whether an operation's derivative is zero everywhere, or it uses only its input's shape."""
     name = getattr(func, "__name__", "")
-    return name.endswith("_like") or name.strip("_") in _PIECEWISE_CONSTANT
+    return takes_shape(func) or name.strip("_") in _PIECEWISE_CONSTANT
 
 
 _PIECEWISE_CONSTANT = frozenset(

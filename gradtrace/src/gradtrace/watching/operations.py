@@ -18,7 +18,7 @@ import ctypes
 import hashlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import FrameType, FunctionType
 from typing import Any
@@ -69,6 +69,7 @@ from gradtrace.watching.operation_kinds import (
     kind_of,
     reads_data,
     requires_grad,
+    takes_shape,
     tensors_in,
 )
 from gradtrace.watching.record import (
@@ -150,7 +151,8 @@ class Observer(_torch_hooks.Mode):
         operation = None
         try:
             if kind is SET_DATA:
-                self._note_replacement(*args)
+                with _torch.no_torch_function():
+                    self._note_replacement(args[0], args[1:])
             if kind is NO_EFFECT or kind is SET_DATA:
                 return func(*args, **kwargs)
             site = self._sites.at(frame)
@@ -298,6 +300,7 @@ class Observer(_torch_hooks.Mode):
             of_a_view=not sets_item and _torch.base_of(tensor) is not None,
         )
         self._timeline.edited(storage_of(tensor)[0], edit)
+        self._note_replacement(tensor, (t for t in operation.tensors if t is not tensor))
 
     def _note_changed_gradient(self, frame: FrameType | None, tensor: torch.Tensor) -> None:
         """Report a custom function's backward that modifies the gradient that it was given."""
@@ -374,17 +377,15 @@ class Observer(_torch_hooks.Mode):
         how_cut = library_cause() or "region"
         regions.append(Region(enabled, location, how_cut, entered=method == "__enter__"))
 
-    def _note_replacement(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
-        """Record that ``.data`` of a leaf was set to a computed value, whose graph the leaf lacks.
+    def _note_replacement(self, tensor: torch.Tensor, values: Iterable[torch.Tensor]) -> None:
+        """Record that a leaf's memory was set to a computed value, whose graph the leaf lacks.
 
         This counts only if the leaf is differentiated, and so stands for the value in the graph.
         """
         calls = self._timeline.calls
-        if self._timeline.suspects and calls:
-            with _torch.no_torch_function():
-                is_used = storage_of(tensor)[0] in calls[-1].leaves
-                if is_used and _torch.grad_fn_of(value) is not None:
-                    self._timeline.cut_off([value], Cut("set_data", user_location()), meant=False)
+        if self._timeline.suspects and calls and storage_of(tensor)[0] in calls[-1].leaves:
+            computed = [value for value in values if _torch.grad_fn_of(value) is not None]
+            self._timeline.cut_off(computed, Cut("set_data", user_location()), meant=False)
 
     def _note_switch(self, tensor: torch.Tensor, was_on: bool) -> None:
         """Record that ``requires_grad`` of a leaf was set."""
@@ -467,7 +468,7 @@ class Observer(_torch_hooks.Mode):
             if not is_real and not converts_type(operation.func):
                 cut = replace(cut, to_integers=True)
         timeline.cuts.set(output, cut)
-        if timeline.suspects:
+        if timeline.suspects and not takes_shape(operation.func):
             explicit = cut.how in ("detach", "operation") and not in_forward(operation.frame)
             meant = explicit or cut.how == "region"
             timeline.cut_off(operation.tensors, cut, meant)

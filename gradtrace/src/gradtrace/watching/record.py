@@ -68,6 +68,7 @@ class BackwardCall:
     recorded = True  # whether operations were recorded where it was called
     inference = False  # whether inference mode was on there
     fed_by: tuple[Any, ...] = ()  # pairs of optimizers: the first one is upstream
+    alone: tuple[Any, ...] = ()  # optimizers whose parameters are also used without any other's
     leaves: frozenset[int] = frozenset()  # the storages of the leaves that its graph reached
     on_accelerator = False  # some of these leaves
 
@@ -231,15 +232,15 @@ class Untrained:
     """The parameters of an optimizer that had no gradient in any of its first ``steps`` steps.
 
     ``places`` are their positions among the optimizer's parameters, so that no parameter is kept
-    alive. ``doubtful`` are parameters whose cut may have been intended, by line, with a name: only
-    the end of the program shows whether they were never trained.
+    alive. ``doubtful`` are parameters whose cut may have been intended, by line and fact, with a
+    name: only the end of the program shows whether they were never trained.
     """
 
     optimizer: weakref.ref[torch.optim.Optimizer]
     places: list[int]
     steps: int = 0
     last_step: Location | None = None
-    doubtful: dict[Location, tuple[list[int], str | None]] = field(default_factory=dict)
+    doubtful: dict[tuple[Location, str], tuple[list[int], str | None]] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
@@ -402,6 +403,10 @@ class Timeline:
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # that stepped
         # Of each optimizer the last call that began when its gradients were cleared.
         self.cleared: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = (
+            weakref.WeakKeyDictionary()
+        )
+        # Of each optimizer the calls whose gradients its last step used.
+        self.followed: weakref.WeakKeyDictionary[torch.optim.Optimizer, list[BackwardCall]] = (
             weakref.WeakKeyDictionary()
         )
         self.strays: dict[int, Stray] = {}  # leaves of no optimizer, by their identity

@@ -3,6 +3,7 @@
 from functools import partial
 
 from gradtrace.explaining.causes.table import LIKELY, Cause, Criterion, Fix
+from gradtrace.explaining.causes.unsupported import USE_REENTRANT
 
 _silent = partial(Cause, "silent")
 
@@ -69,15 +70,28 @@ CAUSES = (
         "no graph connects the loss to {it|some parameters} of an optimizer, so no gradient has"
         " ever arrived there",
         Fix(
-            "multiply what these integers select by the values that they were computed from,"
-            " because integers have no gradient",
+            "multiply what these indices or this mask select by the values that they were computed"
+            " from, because integers have no gradient",
             needs=("to_integers",),
             proof=None,
         ),
         Fix(
             "compute the loss from the new tensors, as torch.func.functional_call(model, tensors,"
-            " inputs) does, because an assignment to .data drops their graph",
+            " inputs) does, because writing them into parameters drops their graph",
             needs=("set_data",),
+            proof=None,
+        ),
+        Fix(
+            USE_REENTRANT,
+            needs=("in_a_checkpoint",),
+            otherwise="call requires_grad_(True) on an input of the checkpoint (in transformers:"
+            " model.enable_input_require_grads())",
+        ),
+        Fix(
+            "compute the loss from {it|these parameters}, because deepcopy() and state_dict() make"
+            " other parameters. Updated weights keep their graph in"
+            " torch.func.functional_call(model, updated, inputs)",
+            needs=("copied",),
             proof=None,
         ),
         Fix(
@@ -108,12 +122,13 @@ CAUSES = (
     ),
     _silent(
         "gradient_leaks",
-        "the gradient of another optimizer's loss is still in {it|some parameters}, and this loss"
-        " adds its own, so the next step follows both losses",
+        "two losses have added gradients to {it|some parameters}, and one of them trains another"
+        " optimizer's parameters, so the step follows both losses",
         Fix(
-            "limit this backward() call to its own parameters, by inputs=list(own.parameters())",
+            "limit this backward() call to its own parameters, by"
+            " backward(inputs=list({own|own}.parameters()))",
             needs=("together",),
-            otherwise="clear these gradients between the two backward() calls",
+            proof=None,
         ),
         Fix(
             "clear these gradients before this loss's backward(), by optimizer.zero_grad()",

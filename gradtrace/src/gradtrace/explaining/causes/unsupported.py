@@ -6,6 +6,8 @@ from gradtrace.explaining.causes.table import CERTAIN, LIKELY, Cause, Criterion,
 
 _unsupported = partial(Cause, "unsupported")
 
+USE_REENTRANT = "call checkpoint(..., use_reentrant=False)"
+
 CRITERIA = {
     "function": (
         Criterion("function_backward_twice", ("ran_before",), LIKELY),
@@ -35,7 +37,7 @@ CAUSES = (
         "checkpoint_reentrant",
         "reentrant checkpointing runs its forward pass without gradients: it needs an input"
         " that requires grad, and supports loss.backward() only, not autograd.grad or inputs=",
-        Fix("call checkpoint(..., use_reentrant=False)"),
+        Fix(USE_REENTRANT),
     ),
     _unsupported(
         "checkpoint_differs",

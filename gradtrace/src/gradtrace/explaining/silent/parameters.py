@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import posixpath
 import re
 import sys
 import weakref
@@ -24,11 +25,12 @@ from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.watching.record import Stray, Timeline, Untrained, parameters_of
+from gradtrace.watching.record import Cut, Stray, Timeline, Untrained, parameters_of
 
-_FEW, _LATEST = 3, 8  # the first and last step at which missing gradients are examined
+_FEW, _LATEST = 2, 8  # the first and last step at which missing gradients are examined
 _MAX_STRAYS = 10_000
 _GROWN = 2  # times that a gradient has grown without being cleared
+_COPIES = re.compile(r"\b(deepcopy|(load_)?state_dict)\b")
 _NAMES = 4  # names shown
 
 
@@ -54,8 +56,8 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
     with _torch.no_torch_function(), undisturbed():
         entry.places = _without_gradient(entry.places, parameters)
         entry.doubtful = {
-            location: (places, names)
-            for location, (places, names) in entry.doubtful.items()
+            cause: (places, names)
+            for cause, (places, names) in entry.doubtful.items()
             if _without_gradient(places, parameters) == places
         }
         if entry.steps == _FEW:
@@ -151,8 +153,8 @@ def _without_gradient(places: Iterable[int], parameters: Sequence[torch.Tensor])
 def never_trained(timeline: Timeline) -> Iterator[Diagnosis]:
     """Yield the parameters whose cut may have been intended, but that never got a gradient."""
     for entry in timeline.untrained.values():
-        for location, (_, names) in entry.doubtful.items():
-            yield finding("never_trained", entry.last_step, location, names)
+        for (location, fact), (_, names) in entry.doubtful.items():
+            yield finding("never_trained", entry.last_step, location, names, facts=(fact,))
         entry.doubtful = {}
 
 
@@ -202,7 +204,7 @@ def _cut_off(
         return
     none_trained = all(parameter.grad is None for parameter in parameters)
     sure: dict[tuple[Location, str], list[int]] = {}
-    doubtful: dict[Location, list[int]] = {}
+    doubtful: dict[tuple[Location, str], list[int]] = {}
     for i in entry.places:
         suspect = timeline.suspects.get(_torch.tensor_identity(parameters[i]))
         if suspect is None or _is_trained_elsewhere(timeline, entry, parameters[i]):
@@ -212,22 +214,31 @@ def _cut_off(
         if location is None or source.is_conditional(location):
             continue  # the program decides when the parameter is trained
         if not meant or (none_trained and cut.how != "region"):
-            fact = "to_integers" if cut.to_integers else cut.how
-            sure.setdefault((location, fact), []).append(i)
+            sure.setdefault((location, _fact_of(cut)), []).append(i)
         elif location in timeline.fed and not _is_changed_otherwise(timeline, parameters[i]):
-            doubtful.setdefault(location, []).append(i)
+            doubtful.setdefault((location, _fact_of(cut)), []).append(i)
     for (location, fact), places in sure.items():
         names = names_of(parameters[i] for i in places)
         step = timeline.steps[-1].location
         yield finding("never_trained", step, location, names, facts=(fact,))
+    entry.doubtful = {
+        cause: (places, names_of(parameters[i] for i in places))
+        for cause, places in doubtful.items()
+        if cause[1] == "to_integers" or entry.steps > _LATEST
+    }
     if sure or entry.steps > _LATEST:
-        entry.doubtful = {
-            location: (places, names_of(parameters[i] for i in places))
-            for location, places in doubtful.items()
-        }
         for i in entry.places:
             timeline.suspects.pop(_torch.tensor_identity(parameters[i]), None)
         entry.places = []
+
+
+def _fact_of(cut: Cut) -> str:
+    """Return the fact about a cut that decides the advice."""
+    if cut.to_integers:
+        return "to_integers"
+    if cut.location is not None and _COPIES.search(cut.location.text):
+        return "copied"
+    return "in_a_checkpoint" if cut.how == "checkpoint" else cut.how
 
 
 def _is_trained_elsewhere(timeline: Timeline, entry: Untrained, parameter: torch.Tensor) -> bool:
@@ -254,8 +265,22 @@ def _is_changed_otherwise(timeline: Timeline, parameter: torch.Tensor) -> bool:
 
 def names_of(parameters: Iterable[torch.Tensor]) -> str | None:
     """Return the names under which the program's variables reach these parameters."""
-    ids = {id(parameter) for parameter in parameters}
-    names = [v.name for v in user_variables(sys._getframe(1)) if id(v.value) in ids]
-    text = ", ".join([*dict.fromkeys(names)][:_NAMES])
-    remainder = f" and {len(ids) - _NAMES} more" if len(ids) > _NAMES else ""
-    return text + remainder or None
+    names = _names(parameters)
+    remainder = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ", ".join(names[:_NAMES]) + remainder or None
+
+
+def module_of(parameters: Iterable[torch.Tensor]) -> str | None:
+    """Return the name of the module that holds all these parameters, or None."""
+    paths = [name.rpartition(".")[0].replace(".", "/") for name in _names(parameters)]
+    path = posixpath.commonpath(paths) if paths else ""
+    return re.sub(r"(/\d+)+$", "", path).replace("/", ".") or None
+
+
+def _names(parameters: Iterable[torch.Tensor]) -> list[str]:
+    """Return one name for each of these parameters that a variable reaches."""
+    ids, names = {id(parameter) for parameter in parameters}, dict[int, str]()
+    for variable in user_variables(sys._getframe(1)):
+        if id(variable.value) in ids:
+            names.setdefault(id(variable.value), variable.name)
+    return [*names.values()]

@@ -23,9 +23,10 @@ def finding(
     carried_by: str | None = None,
     made_at: Location | None = None,
     facts: Collection[str] = (),
+    own: str | None = None,
 ) -> Diagnosis:
     """Return a diagnosis of the family ``silent``, with the first fix whose facts hold."""
-    names = {} if carried_by is None else {"it": carried_by}
+    names = {"it": carried_by, "own": own}
     fix = next(fix for fix in CAUSES[cause].fixes if set(fix.needs) <= {*facts})
     return Diagnosis(
         "silent",
@@ -36,7 +37,7 @@ def finding(
         began_at=began_at,
         made_at=made_at,
         advice=fix,
-        names=names,
+        names={key: name for key, name in names.items() if name is not None},
     )
 
 

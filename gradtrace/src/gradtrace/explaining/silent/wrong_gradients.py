@@ -16,12 +16,18 @@ from gradtrace.autograd.matching_names import named_like
 from gradtrace.autograd.nodes import ALIVE
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import roots_of, undisturbed, upstream, walk
+from gradtrace.autograd.traversal import alone, roots_of, undisturbed, upstream, walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training, storages_of
-from gradtrace.explaining.silent.parameters import names_of
+from gradtrace.explaining.silent.parameters import module_of, names_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.watching.record import OF_SCALED_TAG, SCALED_TAG, Timeline, parameters_of
+from gradtrace.watching.record import (
+    OF_SCALED_TAG,
+    SCALED_TAG,
+    BackwardCall,
+    Timeline,
+    parameters_of,
+)
 
 _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer may make thousands
 # Operations whose result is scaled as their input is.
@@ -117,8 +123,9 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
     """Yield a finding if a step also uses the gradient of another optimizer's loss.
 
     An example is a generator that feeds a discriminator. Both losses called backward() since the
-    gradients were cleared; a step of the other optimizer between the calls, or their names, show
-    which optimizer each loss is meant for.
+    gradients were cleared. A step of the other optimizer between the calls, or their names, show
+    which optimizer each loss is meant for; so does a discriminator that also sees data in one loss
+    and steps with the gradients of that loss alone.
     """
     with undisturbed():
         leak = next(_leaks(timeline, optimizer), None)
@@ -129,21 +136,57 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
 def _leaks(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
     if optimizer not in timeline.cleared:
         return
+    storages = storages_of(optimizer)
     since = [c for c in timeline.calls if c.number >= timeline.cleared[optimizer]]
+    timeline.followed[optimizer] = followed = [c for c in since if c.leaves & storages]
     pairs = [(call, x()) for call in since for x, y in call.fed_by if y() is optimizer]
     for other, feeding in pairs:
         if feeding is None:
             continue
-        storages, foreign = storages_of(optimizer), storages_of(feeding)
+        foreign = storages_of(feeding)
         numbers = [s.last_call for s in timeline.steps if s.optimizer() is feeding]
         described = {o: names_of(parameters_of(o)) or "" for o in (optimizer, feeding)}
-        for own in (c for c in since if c.leaves & storages and not c.leaves & foreign):
+        for own in (c for c in followed if not c.leaves & foreign):
             has_stepped = any(other.number <= number < own.number for number in numbers)
             lines = [call.location.text if call.location else "" for call in (own, other)]
             named = [named_like(line, described) for line in lines]
             if has_stepped or named == [optimizer, feeding]:
-                names, facts = described[optimizer], () if has_stepped else ("together",)
-                yield finding("gradient_leaks", own.location, other.location, names, facts=facts)
+                facts = () if has_stepped else ("together",)
+                yield _leak(own, other, optimizer, feeding, facts)
+    for partner in [o for o in timeline.followed if o is not optimizer]:
+        if storages.isdisjoint(storages_of(partner)):
+            for pair in ((optimizer, partner), (partner, optimizer)):
+                yield from _adversaries(timeline, *pair)
+
+
+def _adversaries(
+    timeline: Timeline, generator: torch.optim.Optimizer, critic: torch.optim.Optimizer
+) -> Iterator[Diagnosis]:
+    """Yield a finding if a critic's loss, which also sees data, has trained the generator, too.
+
+    The generator's own loss goes through the critic as well, but on generated values only, and the
+    critic's step did not use its gradients.
+    """
+    used, meant = timeline.followed[generator], timeline.followed[critic]
+    calls = [c for c in used if any(x() is generator and y() is critic for x, y in c.fed_by)]
+    is_compared = {c: any(o() is critic for o in c.alone) for c in calls}
+    own = next((c for c in calls if c not in meant and not is_compared[c]), None)
+    other = next((c for c in calls if c in meant and is_compared[c]), None)
+    if own is not None and other is not None:
+        yield _leak(own, other, generator, critic, ("together",))
+
+
+def _leak(
+    own: BackwardCall,
+    other: BackwardCall,
+    optimizer: torch.optim.Optimizer,
+    partner: torch.optim.Optimizer,
+    facts: tuple[str, ...],
+) -> Diagnosis:
+    """Return the finding that the partner's loss ``other`` reached this optimizer's parameters."""
+    names, module = names_of(parameters_of(optimizer)), module_of(parameters_of(partner))
+    places = own.location, other.location
+    return finding("gradient_leaks", *places, names, facts=facts, own=module)
 
 
 def note_optimizers(graph: PendingBackward) -> None:
@@ -165,6 +208,7 @@ def note_optimizers(graph: PendingBackward) -> None:
         references = [weakref.ref(optimizer) for optimizer, _ in optimizers]
         pairs = sorted(upstream(owners, graph.links))
         call.fed_by = tuple((references[a], references[b]) for a, b in pairs)
+        call.alone = tuple(references[n] for n in alone(owners, graph.links)) if pairs else ()
 
 
 def in_step(timeline: Timeline) -> Iterator[Diagnosis]:
