@@ -488,6 +488,13 @@ def test_the_advice_leaves_no_parameter_without_gradient(run, program, advice, s
         ("perturbed_input_not_used", "compute the result from perturbed itself"),
         ("parameters_made_in_inference_mode", "compute net.weight under torch.no_grad()"),
         ("attribute_set_between_two_checkpoints", "do not change self.length in it"),
+        ("cache_of_a_layer_in_a_block", "do not change past in Block: pass the old value"),
+        ("gradient_of_a_flag_missing", "in that order: return gradient, None"),
+        ("gradient_of_a_number", "in that order: return ctx.factor * gradient, None"),
+        ("gradient_of_another_shape", "give the gradient the shape of bias"),
+        ("list_of_gradients", "in that order: return gradient * y, gradient * x"),
+        ("nothing_saved", "keep x in forward"),
+        ("mask_not_kept", "keep ctx.mask in forward"),
         ("adapters_frozen_with_their_base", "on adapter.weight, adapter.bias"),
         ("weights_loaded_before_backward", "change child.weight before it is used"),
     ],
@@ -558,6 +565,7 @@ def test_an_error_in_a_thread_that_runs_no_line_of_the_program_has_no_place():
 def test_the_text_of_an_error_names_its_function():
     error = RuntimeError("function CubeBackward returned an invalid gradient at index 0")
     diagnosis = failure(Record(), error, None, (), None)
-    assert (diagnosis.family, diagnosis.cause) == ("unsupported", "function_backward_failed")
+    cause = "function_returns_wrong_gradients"
+    assert (diagnosis.family, diagnosis.cause) == ("unsupported", cause)
     assert diagnosis.carried_by == "Cube"
     assert diagnosis.confidence == "likely"  # its advice is not proven

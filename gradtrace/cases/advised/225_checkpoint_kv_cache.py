@@ -1,4 +1,4 @@
-# obeys: disable its caches for training (use_cache=False)
+# obeys: do not change past_key_values in DecoderLayer
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-# obeys: do not change s.cache in it
+# obeys: do not change s.cache in M
 import torch, torch.nn as nn
 from torch.utils.checkpoint import checkpoint
 torch.manual_seed(0)

@@ -1,4 +1,4 @@
-# obeys: do not change self.initialised in it
+# obeys: do not change self.initialised in Block
 import torch
 import torch.nn as nn
 from torch.utils.checkpoint import checkpoint

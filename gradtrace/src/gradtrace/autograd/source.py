@@ -13,7 +13,14 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from gradtrace.autograd.frames import Chain, Location, user_frames
-from gradtrace.autograd.syntax import Function, Loop, names, passed_on, written_in_place
+from gradtrace.autograd.syntax import (
+    Function,
+    Loop,
+    names,
+    passed_on,
+    without_index,
+    written_in_place,
+)
 
 Scope = ast.Module | Function
 FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
@@ -165,16 +172,63 @@ def assignments_of(file: str, attribute: str, in_init: bool) -> list[int]:
     )
 
 
-def attributes_changed(code: CodeType) -> dict[str, int]:
-    """Return the attributes that a function assigns, such as ``self.cache``, with the lines.
+class Returned(NamedTuple):
+    """A ``return`` line, and the source of the values in it."""
 
-    If there are none, those that it reads and that another method than ``__init__`` assigns.
+    location: Location
+    values: list[str]
+
+
+def returned_by(code: CodeType) -> list[Returned]:
+    """Return what the ``return`` statements of a function return, in order."""
+    scope = _function(code)
+    returns = [] if scope is None else [n for n in own_nodes(scope) if isinstance(n, ast.Return)]
+    found = []
+    for node in sorted(returns, key=lambda node: node.lineno):
+        value = node.value or ast.Constant(None)
+        values = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
+        location = Location(code.co_filename, node.lineno)
+        found.append(Returned(location, [ast.unparse(value) for value in values]))
+    return found
+
+
+def state_changed(code: CodeType) -> dict[str, int]:
+    """Return the attributes and containers that a function changes, with the lines.
+
+    These outlive the call: ``self.count``, ``cache["k"]`` or ``cache.update(...)`` of an argument.
     """
-    scope = _scope(code, code.co_firstlineno + 1)
+    scope, changed = _function(code), dict[str, int]()
+    for node in [] if scope is None else own_nodes(scope):
+        match node:
+            case ast.Attribute(ctx=ast.Store()):
+                target: ast.expr = node
+            case ast.Subscript(ctx=ast.Store()):
+                target = without_index(node)
+            case ast.Call(func=ast.Attribute(value=target, attr=name)) if name in _CHANGES:
+                pass
+            case _:
+                continue
+        if not _lines_that_assign(scope, root_of(ast.unparse(target))):
+            changed.setdefault(ast.unparse(target), node.lineno)
+    return changed
+
+
+_CHANGES = ("add", "append", "appendleft", "copy_", "extend", "insert", "pop", "popleft",
+            "setdefault", "update")  # fmt: skip
+
+
+def assigned_elsewhere(code: CodeType) -> dict[str, int]:
+    """Return the attributes that a function reads and a method besides ``__init__`` assigns."""
+    scope = _function(code)
     nodes = [] if scope is None else [n for n in own_nodes(scope) if isinstance(n, ast.Attribute)]
-    changed = {ast.unparse(n): n.lineno for n in nodes if isinstance(n.ctx, ast.Store)}
     assigned = ((n, assignments_of(code.co_filename, n.attr, in_init=False)) for n in nodes)
-    return changed or {ast.unparse(n): lines[0] for n, lines in assigned if lines}
+    return {ast.unparse(n): lines[0] for n, lines in assigned if lines}
+
+
+def only_call(file: str, function: str) -> int | None:
+    """Return the line of a file's only call of a function of this name, or None."""
+    calls = [n for n in _nodes(file, ast.Call) if ast.unparse(n.func).endswith(function)]
+    return calls[0].lineno if len(calls) == 1 else None
 
 
 def assigns_name(loop: Loop, name: str) -> bool:
@@ -242,6 +296,10 @@ def _scope(code: CodeType, line: int) -> Scope | None:
     functions = _nodes(code.co_filename, *FUNCTIONS)
     scopes = [node for node in functions if node.name == code.co_name and covers(node, line)]
     return max(scopes, key=lambda node: node.lineno, default=None)
+
+
+def _function(code: CodeType) -> Scope | None:
+    return _scope(code, max(line for *_, line in code.co_lines() if line is not None))
 
 
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:

@@ -34,8 +34,8 @@ from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence
 from gradtrace.explaining.evidence.function import (
     FunctionEvidence,
-    NamedEvidence,
     RecomputedEvidence,
+    ReturnedEvidence,
     TwiceEvidence,
     node_that_raised,
     outside_of_backward,
@@ -56,7 +56,7 @@ NAMING_EVIDENCE: dict[str, type[TextEvidence]] = {
     "once_differentiable": TwiceEvidence,
     "leaf_inplace": LeafEvidence,
     "no_grad_region": InferenceEvidence,
-    "function_backward_failed": NamedEvidence,
+    "function_returns_wrong_gradients": ReturnedEvidence,
     "checkpoint_differs": RecomputedEvidence,
 }
 
@@ -80,7 +80,8 @@ def failure(
     node = node_that_raised(error) if family is None and call is not None else None
     if family is None and node is None:
         return None
-    raised_at, frame = _where_raised(error)
+    inside, frame = _where_raised(error)
+    raised_at = inside
     if frame is None or call is not None:
         frame = user_frame(outside_of_backward(sys._getframe(1)))
         raised_at = Location.of(frame) if frame else raised_at
@@ -88,7 +89,7 @@ def failure(
     text = f"{type(error).__name__}: {error}"
     facts = record, outputs, inputs, call, raised_at, frame, text
     if node is not None:
-        return decide("function", FunctionEvidence(node, *facts))
+        return decide("function", FunctionEvidence(node, inside, *facts))
     assert family is not None
     if cause is not None:
         evidence = NAMING_EVIDENCE.get(cause, TextEvidence)(*facts)

@@ -42,8 +42,9 @@ PATTERNS = [
     (r"is a view and .*modified in-?place", "unsupported", "view_changed_inplace"),
     (r"donated buffer", "unsupported", "donated_buffers"),
     (r"support saved tensor hooks", "unsupported", "saved_tensor_hooks"),
-    (r"Backward returned an (incorrect number of|invalid) gradient", "unsupported",
-     "function_backward_failed"),
+    (r"Backward returned an? (incorrect number|invalid|gradient diff)|expected Variable or None",
+     "unsupported", "function_returns_wrong_gradients"),
+    (r"marked as dirty during the forward", "unsupported", "function_marks_dirty"),
     (r"returned nan values in its \d+th output", "unsupported", "nan_in_backward"),
 ]  # fmt: skip
 

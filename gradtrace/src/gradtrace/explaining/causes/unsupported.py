@@ -11,6 +11,7 @@ USE_REENTRANT = "call checkpoint(..., use_reentrant=False)"
 CRITERIA = {
     "function": (
         Criterion("function_backward_twice", ("ran_before",), LIKELY),
+        Criterion("function_keeps_too_little", ("not_kept",), LIKELY),
         Criterion("function_backward_failed", (), CERTAIN),
     )
 }
@@ -44,9 +45,15 @@ CAUSES = (
         "a checkpoint runs its forward pass again in backward, and the second run of {it|the"
         " function} did not save the same tensors as the first",
         Fix(
+            "do not change {state|its state} in {it|the function}: pass the old value as an"
+            " argument (a dict or list as a copy), return the new one, and store that after"
+            " checkpoint()",
+            needs=("changes_state",),
+            otherwise="call {it|the function} without a checkpoint",
+        ),
+        Fix(
             "let {it|the checkpointed function} compute the same twice: do not change"
-            " {state|a cache, a counter or another state} in it or between the runs, and disable"
-            " its caches for training (use_cache=False)",
+            " {state|a cache, a counter or another state} in it or between the runs",
             otherwise="call {it|the function} without a checkpoint",
         ),
     ),
@@ -132,10 +139,43 @@ CAUSES = (
     ),
     _unsupported(
         "function_backward_failed",
-        "backward() of {it|a custom function} raised this itself",
+        "the program's own backward() of {it|a custom function} raised this",
         Fix(
             "correct that method: it receives one gradient for each output of forward, and returns"
             " one for each input, or None",
+            proof=None,
+        ),
+    ),
+    _unsupported(
+        "function_keeps_too_little",
+        "backward() of {it|a custom function} reads {missing|values}, which forward() did not keep",
+        Fix(
+            "keep {missing|these values} in forward: inputs and outputs by"
+            " ctx.save_for_backward(...), other values as attributes of ctx",
+            proof=None,
+        ),
+    ),
+    _unsupported(
+        "function_returns_wrong_gradients",
+        "backward() of {it|a custom function} returned {returned|values that do not fit the inputs"
+        " of forward}",
+        Fix(
+            "give the gradient the shape of {input|that input}: transpose it, or sum it over the"
+            " dimensions that were broadcast",
+            needs=("wrong_shape",),
+            proof=None,
+        ),
+        Fix(
+            "return a tensor or None for each input of forward, in that order{example|}",
+            proof=None,
+        ),
+    ),
+    _unsupported(
+        "function_marks_dirty",
+        "forward() of a custom function changed an input in place, but did not return that input",
+        Fix(
+            "return the changed input itself from forward, or compute a new tensor there, without"
+            " ctx.mark_dirty()",
             proof=None,
         ),
     ),

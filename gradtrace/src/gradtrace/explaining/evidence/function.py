@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -13,7 +14,8 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import Location, is_users, place_of
+from gradtrace.autograd.frames import Location, code_of, is_users, place_of
+from gradtrace.autograd.traversal import roots_of, walk
 from gradtrace.explaining.evidence.base import Evidence, TextEvidence
 from gradtrace.watching.record import BackwardCall, freed_by
 
@@ -26,7 +28,7 @@ def node_that_raised(error: BaseException) -> Any:
             node = frame.f_locals.get("self")
         elif node is not None:
             return node if is_users(frame.f_code) else None
-    return None
+    return node if isinstance(error, TypeError) else None  # its parameters did not fit
 
 
 def outside_of_backward(frame: FrameType | None) -> FrameType | None:
@@ -40,12 +42,16 @@ def outside_of_backward(frame: FrameType | None) -> FrameType | None:
 
 
 class FunctionEvidence(Evidence):
-    """Evidence about a custom function's ``node``, which the call ``ran_before`` ran earlier."""
+    """Evidence about a custom function's ``node``, which the call ``ran_before`` ran earlier.
 
-    def __init__(self, node: Any, *arguments: Any):
+    ``inside`` is the line of backward that raised.
+    """
+
+    def __init__(self, node: Any, inside: Location | None, *arguments: Any):
         super().__init__(*arguments)
         self._node = node
-        self.began_at = None if self.ran_before is None else self.ran_before.location
+        self._inside = inside
+        self.began_at = inside if self.ran_before is None else self.ran_before.location
         self._locate(_torch.sequence_nr(node))
 
     @cached_property
@@ -56,9 +62,25 @@ class FunctionEvidence(Evidence):
         return self._kept_since(_torch.sequence_nr(self._node))
 
     @cached_property
+    def _missing(self) -> str | None:
+        """The value that backward reads from ctx, where forward did not keep it."""
+        if attribute := re.search(r"Backward' object has no attribute '(\w+)'", self.error):
+            return f"ctx.{attribute[1]}"
+        line = "" if self._inside is None else self._inside.text
+        read = re.match(r"(?:(.*?) = )?.*\bctx\.saved_tensors\b", line)
+        if read is None or not re.match("IndexError|ValueError", self.error):
+            return None
+        return (read[1] or "ctx.saved_tensors").strip("(), ")
+
+    @property
+    def not_kept(self) -> bool:
+        return self._missing is not None
+
+    @cached_property
     def names(self) -> Mapping[str, str | None]:
         function = _torch.function_of(self._node)
-        return {"it": None if function is None else place_of(function, "backward")}
+        name = None if function is None else place_of(function, "backward")
+        return {"it": name, "missing": self._missing}
 
 
 class TwiceEvidence(TextEvidence):
@@ -75,12 +97,23 @@ class TwiceEvidence(TextEvidence):
 class RecomputedEvidence(TextEvidence):
     """Evidence about a checkpoint whose second forward pass saved other tensors than the first."""
 
+    changes_state = False
+
     def examine(self, exception: BaseException) -> None:
-        """Name the checkpointed function and the attributes that may differ between its runs."""
+        """Name the checkpointed function, its call, and the state that may differ in its runs."""
         for module, code in _checkpointed(exception):
-            changed = source.attributes_changed(code)
+            codes = (
+                [code, *(code_of(part.forward) for part in module.modules())] if module else [code]
+            )
+            states = ((c, source.state_changed(c)) for c in codes if c is not None and is_users(c))
+            code, changed = next((pair for pair in states if pair[1]), (code, {}))
+            self.changes_state = bool(changed)
+            changed = changed or source.assigned_elsewhere(code)
             name = type(module).__name__ if module is not None else code.co_qualname
             self.names = {"it": name, "state": ", ".join(changed) or None}
+            line = source.only_call(code.co_filename, "checkpoint")
+            if line is not None:
+                self.made_at = Location(code.co_filename, line)
             if changed:
                 self.began_at = Location(code.co_filename, min(changed.values()))
             return
@@ -98,9 +131,57 @@ def _checkpointed(error: BaseException) -> Iterator[tuple[Any, CodeType]]:
                 yield (function if method is not function else None), code
 
 
-class NamedEvidence(TextEvidence):
-    """Evidence about a function whose node the error names."""
+class ReturnedEvidence(TextEvidence):
+    """Evidence about a custom function whose backward returned gradients that do not fit."""
+
+    wrong_shape = False
 
     def examine(self, exception: BaseException) -> None:
+        """Find the ``return`` line, and the values that it should return."""
         named = re.search(r"(\w+)Backward returned", self.error)
-        self.names = {"it": None if named is None else named[1]}
+        nodes = [node for node in walk(roots_of(self.outputs))[0] if _torch.function_of(node)]
+        node = next((n for n in nodes if named and _named(n) == named[1]), None)
+        if named is None and len({type(node) for node in nodes}) == 1:
+            node = nodes[0]
+        if node is None:
+            self.names = {"it": named[1] if named else None}
+            return
+        function = _torch.function_of(node)
+        inputs = _inputs_of(function)
+        returned = _last_return(function)
+        values = [] if returned is None else returned.values
+        self.began_at = None if returned is None else returned.location
+        self.names = names = {"it": _named(node)}
+        if shapes := re.search(r"index (\d+) - got (\S.*?) but .* with (.*)", self.error):
+            self.wrong_shape = True
+            index, got, expected = int(shapes[1]), shapes[2], shapes[3]
+            names["input"] = name = inputs[index] if index < len(inputs) else f"input {index}"
+            names["returned"] = f"a gradient of shape {got} for {name}, whose shape is {expected}"
+            return
+        counts = re.search(r"expected (\d+), got (\d+)", self.error)
+        if counts is not None:
+            number = "1 value" if counts[2] == "1" else f"{counts[2]} values"
+            names["returned"] = f"{number}, but forward takes {', '.join(inputs)}"
+        if len(inputs) == len(node.needs_input_grad):
+            missing = [f"grad_{name}" for name in inputs[len(values) :]]
+            needs = zip([*values, *missing], node.needs_input_grad, strict=False)
+            kept = len(values) if counts else 0  # what is returned for numbers must be None
+            shown = (v if needed or i < kept else "None" for i, (v, needed) in enumerate(needs))
+            names["example"] = f": return {', '.join(shown)}"
+
+
+def _named(node: Any) -> str:
+    return _torch.function_of(node).__name__
+
+
+def _inputs_of(function: Any) -> list[str]:
+    """Return the names of the inputs of a custom function's forward."""
+    names = [*inspect.signature(function.forward).parameters]
+    takes_ctx = function.setup_context is torch.autograd.Function.setup_context
+    return names[1:] if takes_ctx else names
+
+
+def _last_return(function: Any) -> source.Returned | None:
+    code = code_of(function.backward)
+    returns = [] if code is None else source.returned_by(code)
+    return returns[-1] if returns else None

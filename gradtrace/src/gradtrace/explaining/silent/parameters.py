@@ -213,7 +213,7 @@ def _cut_off(
         location = cut.location
         if location is None or source.is_conditional(location):
             continue  # the program decides when the parameter is trained
-        if not meant or (none_trained and cut.how != "region"):
+        if not meant or (none_trained and cut.how != "region" and entry.steps > _FEW + 1):
             sure.setdefault((location, _fact_of(cut)), []).append(i)
         elif location in timeline.fed and not _is_changed_otherwise(timeline, parameters[i]):
             doubtful.setdefault((location, _fact_of(cut)), []).append(i)
