@@ -6,6 +6,7 @@ are in :mod:`gradtrace._torch_hooks`. Tested on torch 2.13.0, and most of it on 
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections.abc import Callable
@@ -198,6 +199,12 @@ CUSTOM = torch.autograd.function.BackwardCFunction  # the type of a torch.autogr
 def function_of(node: Any) -> type | None:
     """Return the torch.autograd.Function of a node; None for PyTorch's own operations."""
     return getattr(type(node), "_forward_cls", None) if isinstance(node, CUSTOM) else None
+
+
+def inputs_of_function(function: Any) -> list[str]:
+    """Return the names of the inputs of a custom function's forward, without ``ctx``."""
+    base, names = torch.autograd.Function, [*inspect.signature(function.forward).parameters]
+    return names[1:] if function.setup_context is base.setup_context else names
 
 
 def saved_by_function(node: Any) -> tuple[torch.Tensor, ...]:

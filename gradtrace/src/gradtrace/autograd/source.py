@@ -172,24 +172,16 @@ def assignments_of(file: str, attribute: str, in_init: bool) -> list[int]:
     )
 
 
-class Returned(NamedTuple):
-    """A ``return`` line, and the source of the values in it."""
-
-    location: Location
-    values: list[str]
-
-
-def returned_by(code: CodeType) -> list[Returned]:
-    """Return what the ``return`` statements of a function return, in order."""
+def last_return(code: CodeType) -> tuple[Location | None, list[str]]:
+    """Return the line of a function's last ``return`` statement, and the source of its values."""
     scope = _function(code)
     returns = [] if scope is None else [n for n in own_nodes(scope) if isinstance(n, ast.Return)]
-    found = []
-    for node in sorted(returns, key=lambda node: node.lineno):
-        value = node.value or ast.Constant(None)
-        values = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
-        location = Location(code.co_filename, node.lineno)
-        found.append(Returned(location, [ast.unparse(value) for value in values]))
-    return found
+    if not returns:
+        return None, []
+    last = max(returns, key=lambda node: node.lineno)
+    value = last.value or ast.Constant(None)
+    values = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
+    return Location(code.co_filename, last.lineno), [ast.unparse(value) for value in values]
 
 
 def state_changed(code: CodeType) -> dict[str, int]:
@@ -198,7 +190,9 @@ def state_changed(code: CodeType) -> dict[str, int]:
     These outlive the call: ``self.count``, ``cache["k"]`` or ``cache.update(...)`` of an argument.
     """
     scope, changed = _function(code), dict[str, int]()
-    for node in [] if scope is None else own_nodes(scope):
+    if scope is None:
+        return changed
+    for node in own_nodes(scope):
         match node:
             case ast.Attribute(ctx=ast.Store()):
                 target: ast.expr = node

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -139,49 +138,30 @@ class ReturnedEvidence(TextEvidence):
     def examine(self, exception: BaseException) -> None:
         """Find the ``return`` line, and the values that it should return."""
         named = re.search(r"(\w+)Backward returned", self.error)
-        nodes = [node for node in walk(roots_of(self.outputs))[0] if _torch.function_of(node)]
-        node = next((n for n in nodes if named and _named(n) == named[1]), None)
-        if named is None and len({type(node) for node in nodes}) == 1:
-            node = nodes[0]
-        if node is None:
-            self.names = {"it": named[1] if named else None}
+        self.names = names = {"it": named[1] if named else None}
+        nodes: dict[Any, Any] = {
+            _torch.function_of(node): node for node in walk(roots_of(self.outputs))[0]
+        }
+        functions = [f for f in nodes if f and (f.__name__ == names["it"] or named is None)]
+        if len(functions) != 1:
             return
-        function = _torch.function_of(node)
-        inputs = _inputs_of(function)
-        returned = _last_return(function)
-        values = [] if returned is None else returned.values
-        self.began_at = None if returned is None else returned.location
-        self.names = names = {"it": _named(node)}
+        function, needs = functions[0], nodes[functions[0]].needs_input_grad
+        inputs, code = _torch.inputs_of_function(function), code_of(function.backward)
+        if len(inputs) != len(needs):
+            inputs = [f"input {i}" for i in range(len(needs))]
+        place, values = source.last_return(code) if code is not None else (None, [])
+        self.began_at, names["it"] = place, function.__name__
         if shapes := re.search(r"index (\d+) - got (\S.*?) but .* with (.*)", self.error):
             self.wrong_shape = True
-            index, got, expected = int(shapes[1]), shapes[2], shapes[3]
-            names["input"] = name = inputs[index] if index < len(inputs) else f"input {index}"
-            names["returned"] = f"a gradient of shape {got} for {name}, whose shape is {expected}"
+            names["input"] = name = inputs[int(shapes[1])]
+            names["returned"] = f"a gradient of shape {shapes[2]} for {name}, of shape {shapes[3]}"
             return
-        counts = re.search(r"expected (\d+), got (\d+)", self.error)
-        if counts is not None:
+        kept = 0  # what was returned for numbers must be None
+        if counts := re.search(r"expected (\d+), got (\d+)", self.error):
             number = "1 value" if counts[2] == "1" else f"{counts[2]} values"
             names["returned"] = f"{number}, but forward takes {', '.join(inputs)}"
-        if len(inputs) == len(node.needs_input_grad):
-            missing = [f"grad_{name}" for name in inputs[len(values) :]]
-            needs = zip([*values, *missing], node.needs_input_grad, strict=False)
-            kept = len(values) if counts else 0  # what is returned for numbers must be None
-            shown = (v if needed or i < kept else "None" for i, (v, needed) in enumerate(needs))
-            names["example"] = f": return {', '.join(shown)}"
-
-
-def _named(node: Any) -> str:
-    return _torch.function_of(node).__name__
-
-
-def _inputs_of(function: Any) -> list[str]:
-    """Return the names of the inputs of a custom function's forward."""
-    names = [*inspect.signature(function.forward).parameters]
-    takes_ctx = function.setup_context is torch.autograd.Function.setup_context
-    return names[1:] if takes_ctx else names
-
-
-def _last_return(function: Any) -> source.Returned | None:
-    code = code_of(function.backward)
-    returns = [] if code is None else source.returned_by(code)
-    return returns[-1] if returns else None
+            kept = len(values)
+        missing = [f"grad_{name}" for name in inputs[len(values) :]]
+        gradients = zip([*values, *missing], needs, strict=False)
+        shown = (v if needed or i < kept else "None" for i, (v, needed) in enumerate(gradients))
+        names["example"] = f": return {', '.join(shown)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import posixpath
 import re
 import sys
 import weakref
@@ -21,6 +20,7 @@ from gradtrace.autograd.frames import (
     user_frames,
     user_variables,
 )
+from gradtrace.autograd.matching_names import names_of
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis
@@ -31,7 +31,6 @@ _FEW, _LATEST = 2, 8  # the first and last step at which missing gradients are e
 _MAX_STRAYS = 10_000
 _GROWN = 2  # times that a gradient has grown without being cleared
 _COPIES = re.compile(r"\b(deepcopy|(load_)?state_dict)\b")
-_NAMES = 4  # names shown
 
 
 def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
@@ -261,26 +260,3 @@ def _is_changed_otherwise(timeline: Timeline, parameter: torch.Tensor) -> bool:
         if variable.value is parameter and variable.owners
     )
     return any(isinstance(owner, torch.nn.Module) and not owner.training for owner in owners)
-
-
-def names_of(parameters: Iterable[torch.Tensor]) -> str | None:
-    """Return the names under which the program's variables reach these parameters."""
-    names = _names(parameters)
-    remainder = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return ", ".join(names[:_NAMES]) + remainder or None
-
-
-def module_of(parameters: Iterable[torch.Tensor]) -> str | None:
-    """Return the name of the module that holds all these parameters, or None."""
-    paths = [name.rpartition(".")[0].replace(".", "/") for name in _names(parameters)]
-    path = posixpath.commonpath(paths) if paths else ""
-    return re.sub(r"(/\d+)+$", "", path).replace("/", ".") or None
-
-
-def _names(parameters: Iterable[torch.Tensor]) -> list[str]:
-    """Return one name for each of these parameters that a variable reaches."""
-    ids, names = {id(parameter) for parameter in parameters}, dict[int, str]()
-    for variable in user_variables(sys._getframe(1)):
-        if id(variable.value) in ids:
-            names.setdefault(id(variable.value), variable.name)
-    return [*names.values()]

@@ -12,14 +12,13 @@ import torch
 from gradtrace import _torch
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import place_of, user_frame
-from gradtrace.autograd.matching_names import named_like
+from gradtrace.autograd.matching_names import module_of, named_like, names_of
 from gradtrace.autograd.nodes import ALIVE
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import alone, roots_of, undisturbed, upstream, walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training, storages_of
-from gradtrace.explaining.silent.parameters import module_of, names_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import (
     OF_SCALED_TAG,
