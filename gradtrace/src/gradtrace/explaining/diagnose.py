@@ -71,7 +71,7 @@ def failure(
     """Return the diagnosis of ``error``, or None if autograd did not raise it.
 
     ``outputs`` are the roots of the failed backward call, ``inputs`` the tensors whose gradient was
-    requested, and ``call`` is that call; None, empty and None if no backward call raised.
+    requested, and ``call`` is that call; if no backward call raised, they are None, empty and None.
     """
     # An exception class of the program may quote PyTorch's texts, but is not autograd's error.
     if type(error).__module__.partition(".")[0] not in ("builtins", "torch"):

@@ -211,7 +211,7 @@ def note_optimizers(graph: PendingBackward) -> None:
 
 
 def in_step(timeline: Timeline) -> Iterator[Diagnosis]:
-    """Yield a finding if a step changed what the running backward pass still needs."""
+    """Yield a finding if a step changed a tensor that the running backward pass still needs."""
     if not timeline.running or timeline.looked_inside >= _LOOKS_INSIDE:
         return
     timeline.looked_inside += 1

@@ -47,7 +47,7 @@ def ask_for_trained_parameters(failure: Failure) -> Iterator[Candidate]:
 
 
 def _is_passed_on(source: Source, call: ast.Call) -> bool:
-    """Whether a call is part of another call's arguments, but not of an optimizer's."""
+    """Whether a call is part of the arguments of another call that creates no optimizer."""
     outer = [parent for parent in source.parents(call) if isinstance(parent, ast.Call)]
     return bool(outer) and not any(method_called(parent) in _OPTIMIZERS for parent in outer)
 
