@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from gradtrace.repair import kinds
+from gradtrace.repair import kinds, proof_text
 from gradtrace.repair.intent import targets_of_calls
 from gradtrace.repair.judge import OPEN, PROVEN, REJECTED, UNPROVEN, Judge, Judgement
 from gradtrace.repair.kinds import Repair
-from gradtrace.repair.proof import is_senseless
+from gradtrace.repair.proof import Proof, is_senseless
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.run.observations import (
     GradientsCleared,
@@ -247,6 +247,12 @@ def test_registered_modules_are_compared_by_their_names():
             optimizers=[OptimizerInfo("opt", ("x", "y"))], names={"x": "net.new", "y": name},
         )  # fmt: skip
         assert judgement.status == status, judgement.reasons
+
+
+def test_without_candidates_nothing_is_proven():
+    assert proof_text.data(Proof(ORIGINAL))["outcome"] == "unproven"
+    listed = [Candidate(kinds.OUT_OF_PLACE, "an edit", {})]
+    assert proof_text.data(Proof(ORIGINAL, listed=listed))["outcome"] == "listed"
 
 
 def test_a_clone_that_changes_the_loss_is_a_question():

@@ -140,7 +140,7 @@ def data(proof: Proof) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "torch": proof.original.torch,
-        "outcome": outcome(proof) if proof.judgements or not proof.fails else "listed",
+        "outcome": "listed" if proof.listed and not proof.judgements else outcome(proof),
         "error": proof.original.error,
         "diagnosis": proof.original.diagnosis,
         "repeats": proof.repeats,
