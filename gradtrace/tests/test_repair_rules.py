@@ -122,7 +122,7 @@ def norms(loss, parameters):
 @pytest.fixture
 def list_candidates(tmp_path):
     def list_candidates(
-        text: str, *lines: int, variables=(), optimizers=1, consumers=(), **diagnosis
+        text: str, *lines: int, variables=(), optimizers=1, consumers=(), earlier=(), **diagnosis
     ) -> list[Candidate]:
         path = tmp_path / "train.py"
         path.write_text(text, encoding="utf-8")
@@ -135,14 +135,18 @@ def list_candidates(tmp_path):
         for name, kind, *line in variables:
             frame = ProgramLine(str(path), line[0], "<module>") if line else raised_at[0]
             run.graph_variables.append(GraphVariable(name, kind, frame, is_freed=True))
-        places = tuple(
-            (ProgramLine(str(path), line, "<module>"), frozenset()) for line in consumers
-        )
-        call = ObservedCall(
-            1, raised_at, "", (), Counter(), 0, 0, frozenset(), frozenset(), frozenset(), places
-        )
-        call.failed = True
-        run.events.append(call)
+        calls = [*dict(earlier).items(), (lines[0] if lines else 0, consumers)]
+        for line, used in calls:
+            part = frozenset({9} if line in dict(earlier) else ())
+            places = tuple((ProgramLine(str(path), place, "<module>"), part) for place in used)
+            site = (ProgramLine(str(path), line, "<module>"),)
+            none = frozenset()
+            run.events.append(
+                ObservedCall(
+                    len(run.events), site, "", (), Counter(), 0, 0, none, none, none, places
+                )
+            )
+        run.calls[-1].failed = True
         run.optimizers = [OptimizerInfo(f"optimizer{i}", ()) for i in range(optimizers)]
         run.diagnosis = {"family": "freed", "cause": "shared_subgraph", **diagnosis}
         failures: list[str] = []
@@ -300,6 +304,19 @@ def test_a_result_that_two_losses_use_is_computed_again_from_a_detached_tensor(l
     listed = list_candidates(text, 7, variables=[("z", "tensor")], optimizers=2, consumers=(2,))
     again = edited(listed, "d_z = D(z.detach()), again before line 4")
     assert "loss = f(d_z)\nd_z = D(z.detach())\nd_loss = g(d_z)\n" in again
+
+
+def test_what_two_losses_use_is_detached_in_one_of_them(list_candidates):
+    text = (
+        "fake = G(x)\nd_loss = D(fake)\nd_loss.backward()\nopt_d.step()\n"
+        "g_loss = f(fake)\ng_loss.backward()\n"
+    )
+    variables, earlier = [("fake", "tensor")], {3: (2,)}
+    listed = list_candidates(
+        text, 6, variables=variables, optimizers=2, consumers=(5,), earlier=earlier
+    )
+    titles = {one.title for one in listed}
+    assert {"detach fake at line 2", "detach fake at line 5"} <= titles
 
 
 def test_a_part_that_a_loss_uses_on_two_lines_is_detached_on_both(list_candidates):

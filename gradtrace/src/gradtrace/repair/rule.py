@@ -169,21 +169,24 @@ class Failure:
         return list({statement.node: statement for statement in (*self.running, *named)}.values())
 
     @property
-    def consumers(self) -> Iterator[Statement]:
-        """The statements that use a freed part, or one that trains only other networks."""
+    def consumers(self) -> Iterator[tuple[int, Statement]]:
+        """The statements that use a freed part, or one that trains only other networks.
+
+        Each comes with the number of the backward call whose loss uses that part.
+        """
         if self.family == "silent" and self.cause != "gradient_leaks":
             return
         targets = targets_of_calls(self.run)
-        last_calls = {call.site: call for call in self.run.calls}
-        lines = [
-            line
-            for call in reversed(last_calls.values())
-            for line, optimizers in call.consumers
-            if (optimizers or call is self.call)
-            and not optimizers & targets.get(call.number, set())
-        ]
-        statements = [self._statement(line, "") for line in dict.fromkeys(lines)]
-        yield from (statement for statement in statements if statement is not None)
+        for call in reversed({call.site: call for call in self.run.calls}.values()):
+            meant = targets.get(call.number, set())
+            for line in dict.fromkeys(
+                line
+                for line, optimizers in call.consumers
+                if (optimizers or call is self.call) and not optimizers & meant
+            ):
+                statement = self._statement(line, "")
+                if statement is not None:
+                    yield call.number, statement
 
     @property
     def loops(self) -> Iterator[tuple[Statement, Loop]]:

@@ -227,14 +227,14 @@ def detach_at_consumer(failure: Failure) -> Iterator[Candidate]:
 
     If another loss uses the result, too, the statement is repeated with the tensor detached.
     """
-    groups: dict[tuple[Source, ast.AST, str], list[tuple[ast.stmt, ast.expr]]] = {}
-    for statement in failure.consumers:
+    groups: dict[tuple[int, Source, ast.AST, str], list[tuple[ast.stmt, ast.expr]]] = {}
+    for call, statement in failure.consumers:
         source, node = statement.source, statement.node
         for tensor in _operands(failure, statement)[:_MAX_OPERANDS]:
-            key = source, source.scope_of(node), source.code(tensor)
+            key = call, source, source.scope_of(node), source.code(tensor)
             groups.setdefault(key, []).append((node, tensor))
     computing = failure.computing
-    for (source, scope, code), uses in sorted(groups.items(), key=lambda group: len(group[0][2])):
+    for (_, source, scope, code), uses in sorted(groups.items(), key=lambda g: len(g[0][-1])):
         edits = [part for _, tensor in uses for part in source.call_method(tensor, "detach")]
         lines = " and ".join(dict.fromkeys(str(tensor.lineno) for _, tensor in uses))
         title = f"detach {code} at line {lines}"
