@@ -306,6 +306,20 @@ def test_a_result_that_two_losses_use_is_computed_again_from_a_detached_tensor(l
     assert "loss = f(d_z)\nd_z = D(z.detach())\nd_loss = g(d_z)\n" in again
 
 
+def test_a_forward_pass_is_moved_into_the_closure_that_alone_reads_it(list_candidates):
+    text = (
+        "pred = model(x)\ndef closure():\n    loss = f(pred)\n    loss.backward()\n"
+        "    return loss\noptimizer.step(closure)\n"
+    )
+    moved = text.replace("pred = model(x)\n", "").replace("():\n", "():\n    pred = model(x)\n")
+    for end, expected in (
+        ("", moved),
+        ("if pred.sum() > 0: stop()\n", "pred = model(x)\n" + moved),
+    ):
+        listed = list_candidates(text + end, 4, 6, variables=[("pred", "tensor", 6)])
+        assert edited(listed, "compute pred where it is used") == expected + end
+
+
 def test_what_two_losses_use_is_detached_in_one_of_them(list_candidates):
     text = (
         "fake = G(x)\nd_loss = D(fake)\nd_loss.backward()\nopt_d.step()\n"
