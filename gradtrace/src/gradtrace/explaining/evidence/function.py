@@ -61,7 +61,7 @@ class FunctionEvidence(Evidence):
         return self._kept_since(_torch.sequence_nr(self._node))
 
     @cached_property
-    def _missing(self) -> str | None:
+    def not_kept(self) -> str | None:
         """The value that backward reads from ctx, where forward did not keep it."""
         if attribute := re.search(r"Backward' object has no attribute '(\w+)'", self.error):
             return f"ctx.{attribute[1]}"
@@ -71,15 +71,11 @@ class FunctionEvidence(Evidence):
             return None
         return (read[1] or "ctx.saved_tensors").strip("(), ")
 
-    @property
-    def not_kept(self) -> bool:
-        return self._missing is not None
-
     @cached_property
     def names(self) -> Mapping[str, str | None]:
         function = _torch.function_of(self._node)
         name = None if function is None else place_of(function, "backward")
-        return {"it": name, "missing": self._missing}
+        return {"it": name, "missing": self.not_kept}
 
 
 class TwiceEvidence(TextEvidence):

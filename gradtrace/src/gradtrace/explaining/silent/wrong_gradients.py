@@ -23,7 +23,6 @@ from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import (
     OF_SCALED_TAG,
     SCALED_TAG,
-    BackwardCall,
     Timeline,
     parameters_of,
 )
@@ -150,8 +149,14 @@ def _leaks(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Dia
             lines = [call.location.text if call.location else "" for call in (own, other)]
             named = [named_like(line, described) for line in lines]
             if has_stepped or named == [optimizer, feeding]:
-                facts = () if has_stepped else ("together",)
-                yield _leak(own, other, optimizer, feeding, facts)
+                yield finding(
+                    "gradient_leaks",
+                    own.location,
+                    other.location,
+                    described[optimizer],
+                    facts=() if has_stepped else ("together",),
+                    own=module_of(parameters_of(feeding)),
+                )
     for partner in [o for o in timeline.followed if o is not optimizer]:
         if storages.isdisjoint(storages_of(partner)):
             for pair in ((optimizer, partner), (partner, optimizer)):
@@ -172,20 +177,9 @@ def _adversaries(
     own = next((c for c in calls if c not in meant and not is_compared[c]), None)
     other = next((c for c in calls if c in meant and is_compared[c]), None)
     if own is not None and other is not None:
-        yield _leak(own, other, generator, critic, ("together",))
-
-
-def _leak(
-    own: BackwardCall,
-    other: BackwardCall,
-    optimizer: torch.optim.Optimizer,
-    partner: torch.optim.Optimizer,
-    facts: tuple[str, ...],
-) -> Diagnosis:
-    """Return the finding that the partner's loss ``other`` reached this optimizer's parameters."""
-    names, module = names_of(parameters_of(optimizer)), module_of(parameters_of(partner))
-    places = own.location, other.location
-    return finding("gradient_leaks", *places, names, facts=facts, own=module)
+        names, module = names_of(parameters_of(generator)), module_of(parameters_of(critic))
+        places = own.location, other.location
+        yield finding("gradient_leaks", *places, names, facts=("together",), own=module)
 
 
 def note_optimizers(graph: PendingBackward) -> None:
