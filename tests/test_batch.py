@@ -151,10 +151,8 @@ def test_a_worker_that_a_grading_leaves_behind_ends(tmp_path):
     )
     assert run == -9
     worker = int(said)
-    deadline = time.monotonic() + 30
     while psutil.pid_exists(worker) and psutil.Process(worker).status() != "zombie":
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+        time.sleep(0.1)  # for as long as a busy machine needs; a worker that stays makes this hang
 
 
 def of_a_program(folder, code):
