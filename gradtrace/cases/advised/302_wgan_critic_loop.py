@@ -1,4 +1,4 @@
-# obeys: detach fake_images where this loss reads it
+# obeys: detach fake_images in the loss whose optimizer
 import torch
 from torch import nn
 
