@@ -17,6 +17,7 @@ from gradtrace.autograd.syntax import (
     Function,
     Loop,
     names,
+    pairs_of,
     passed_on,
     without_index,
     written_in_place,
@@ -40,16 +41,6 @@ def loop_around(frame: FrameType) -> Loop | None:
 def covers(statement: ast.stmt | ast.expr, line: int) -> bool:
     """Whether the line belongs to the statement or expression."""
     return statement.lineno <= line <= (statement.end_lineno or statement.lineno)
-
-
-def receiver_of(place: Location, method: str) -> str | None:
-    """Return the expression on which the statement at a line calls ``method``: ``self.loss``."""
-    for node in _nodes(place.file, ast.Call):
-        match node.func:
-            case ast.Attribute(value=ast.Name() | ast.Attribute() | ast.Subscript() as receiver):
-                if node.func.attr == method and covers(node, place.line):
-                    return ast.unparse(receiver)
-    return None
 
 
 def is_written(file: str, expression: str) -> bool:
@@ -150,13 +141,8 @@ def writes_at(place: Location) -> list[Write]:
 
 def value_of(node: ast.AST, name: str) -> ast.expr | None:
     """Return the value that an assignment gives to a name; for tuples the value at its position."""
-    if not isinstance(node, ast.Assign):
-        return None
-    target, value = node.targets[0], node.value
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        pairs = zip(target.elts, value.elts, strict=False)
-        return next((v for t, v in pairs if ast.unparse(t) == name), None)
-    return value if ast.unparse(target) == name else None
+    pairs = pairs_of(node) if isinstance(node, ast.Assign) else []
+    return next((value for target, value in pairs if target == name), None)
 
 
 def assignments_of(file: str, attribute: str, in_init: bool) -> list[int]:

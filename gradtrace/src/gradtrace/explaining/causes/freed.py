@@ -13,6 +13,7 @@ CRITERIA = {
         Criterion("shared_subgraph", ("not built_after",), CERTAIN),
         Criterion("buffer_has_graph", ("in_a_buffer",), OBSERVED),
         Criterion("loss_accumulated", ("a_loss_is_added", "repeated"), OBSERVED),
+        Criterion("loss_accumulated", ("a_loss_is_added", "weights_changed"), OBSERVED),
         Criterion("shared_subgraph", ("a_loss_is_added",), OBSERVED),
         Criterion("hidden_state_carried", ("passed_on",), OBSERVED),
         Criterion("replay_keeps_graph", ("stored",), OBSERVED),

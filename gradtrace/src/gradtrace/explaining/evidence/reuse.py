@@ -74,7 +74,11 @@ class Reuse(Evidence):
     def names(self) -> Mapping[str, str | None]:
         if self.nested is not None:
             return {"it": place_of(self.nested, "backward")}
-        first, second = self._losses
+        losses = self._roots_of(self.freeing), {*roots_of(self.outputs)}
+        first, second = (
+            next((v.name for v in self.variables if _torch.grad_fn_of(v.value) in loss), None)
+            for loss in losses
+        )
         distinct = first and second and first != second
         return {
             "it": carriers.name_of(self.naming),
@@ -163,14 +167,15 @@ class Reuse(Evidence):
     @cached_property
     def repeated(self) -> bool:
         """Whether this line, in the same functions, called backward after the entry was made."""
-        path, created = {} if self.call is None else self.call.path, self._number(self.first)
-        return any(
-            call.location == self.raised_at
-            and call.sequence_nr > created
-            and all(call.path.get(code, i) == i for code, i in path.items())
-            for call in tuple(self.timeline.calls)
-            if call is not self.call
-        )
+        created = self._number(self.first)
+        calls = (call for call in tuple(self.timeline.calls) if call is not self.call)
+        return any(call.sequence_nr > created and self._is_made_here(call) for call in calls)
+
+    def _is_made_here(self, call: BackwardCall) -> bool:
+        """Whether the same lines and functions led to an earlier call as to the one that failed."""
+        path = {} if self.call is None else self.call.path
+        same = all(call.path.get(code, i) == i for code, i in path.items())
+        return same and call.location == self.raised_at
 
     @cached_property
     def used_again(self) -> bool:
@@ -266,19 +271,6 @@ class Reuse(Evidence):
         named = carriers.tensors_of(naming, read.pop() if len(read) == 1 else None)
         leaves = {id(leaf) for leaf in self._leaves(self._inputs)}
         return named or carriers.output_of(leaves, self.variables)
-
-    @property
-    def _losses(self) -> list[str | None]:
-        """The names of the earlier loss and of this one."""
-        places = self.began_at, self.raised_at
-        names = [place and source.receiver_of(place, "backward") for place in places]
-        if names[0] != names[1]:
-            return names
-        roots = self._roots_of(self.freeing), {*roots_of(self.outputs)}
-        return [
-            next((v.name for v in self.variables if _torch.grad_fn_of(v.value) in nodes), None)
-            for nodes in roots
-        ]
 
     def _roots_of(self, call: BackwardCall) -> set[_torch.LiveNode]:
         """Return the nodes of variables on which an earlier call was made."""
@@ -457,10 +449,6 @@ class Reuse(Evidence):
         calls = (c for c in self.timeline.calls if c.number > self.freeing.number)
         others = (c for c in calls if c is not self.call and not self._is_made_here(c))
         return self.first_trains_others or any(storages <= self._leaves_of(c) for c in others)
-
-    def _is_made_here(self, call: BackwardCall) -> bool:
-        """Whether the same lines and functions led to an earlier call as to the one that failed."""
-        return self.call is not None and call.path == self.call.path
 
     def _only_others(self, optimizers: Collection[torch.optim.Optimizer]) -> bool:
         """Whether none of these optimizers trains the shared part, but another one does."""
