@@ -66,11 +66,11 @@ CAUSES = (
             "detach {tensor|the tensor} in the loss whose optimizer does not train the parameters"
             " that {tensor|the tensor} depends on, because another loss trains them",
             needs=("trained_by_another_loss",),
-            otherwise="recompute {tensor|the tensor} in each iteration, before it is used, if both"
+            otherwise="recompute {it|the tensor} in each iteration, before it is used, if both"
             " losses must train them",
         ),
         Fix(
-            "recompute {tensor|the tensor} in each iteration, before it is used (if detached, it"
+            "recompute {it|the tensor} in each iteration, before it is used (if detached, it"
             " would no longer train {trained|its parameters})",
             needs=("trained_only_there",),
             proof=("optimizers_are_known", "every_entry_is_named"),
@@ -78,7 +78,7 @@ CAUSES = (
             " from are not to be trained",
         ),
         Fix(
-            "recompute {tensor|the tensor} in each forward pass, because the module keeps the"
+            "recompute {it|the tensor} in each forward pass, because the module keeps the"
             " tensor of the first pass, which was computed from trained parameters",
             needs=("in_a_module", "trained_there"),
             otherwise="detach {tensor|the tensor}, once, if it enters the loss as a constant",
@@ -87,7 +87,7 @@ CAUSES = (
             "detach {tensor|the tensor} once, directly after the computation, if the loss uses it"
             " as a constant (old log-probabilities, an advantage, a target)",
             needs=("trained_there",),
-            otherwise="recompute {tensor|the tensor} in each iteration, before it is used, if this"
+            otherwise="recompute {it|the tensor} in each iteration, before it is used, if this"
             " loss must train through it, too",
         ),
         Fix(
@@ -95,10 +95,10 @@ CAUSES = (
             " no parameter that is trained",
             needs=("others_are_trained",),
             proof=("optimizers_are_known", "every_entry_is_named"),
-            otherwise="recompute {tensor|the tensor} in each iteration, if it is to be trained",
+            otherwise="recompute {it|the tensor} in each iteration, if it is to be trained",
         ),
         Fix(
-            "recompute {tensor|the tensor} in each iteration, before it is used",
+            "recompute {it|the tensor} in each iteration, before it is used",
             otherwise="detach {tensor|the tensor}, once, if the parameters that it was computed"
             " from are not to be trained",
         ),
@@ -139,11 +139,11 @@ CAUSES = (
             "detach {tensor|the shared part} where {second|the second loss} reads it, because the"
             " optimizer of {second|the second loss} does not train it",
             needs=("second_trains_others",),
-            otherwise="recompute {tensor|the shared part} for {second|the second loss}, if that"
+            otherwise="recompute {it|the shared part} for {second|the second loss}, if that"
             " must train it, too",
         ),
         Fix(
-            "recompute {tensor|the shared part} for {second|the second loss}, after the weights"
+            "recompute {it|the shared part} for {second|the second loss}, after the weights"
             " have changed",
             needs=("weights_changed",),
             otherwise="add the losses, call backward() once, and change the weights afterwards",

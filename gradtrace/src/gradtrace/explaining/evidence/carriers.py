@@ -93,7 +93,7 @@ def tensors_of(carriers: Iterable[Holder], as_read: str | None) -> str | None:
     for container, (variable, *others) in containers.items():
         file, name = variable.frame.f_code.co_filename, _short(variable)
         if name != container and (others or not source.is_written(file, name)):
-            if as_read is not None:
+            if as_read is not None and not container.startswith(as_read):
                 return as_read
             name = f"the tensors in {container}"
         names.append(name)
