@@ -36,8 +36,9 @@ class NoGraphEvidence(Evidence):
             detachment = lost_graph.find(self.frame)
             self.cut = None if detachment is None else Cut(detachment.how, detachment.location)
         self.began_at = None if self.cut is None else self.cut.location
-        if self.cut_by_line:
-            self.made_at, self.began_at = self.began_at, None
+        self.cut_by_line = self._is_cut("line")
+        if self.cut_by_line:  # how is not known, so other facts decide first
+            self.made_at, self.began_at, self.cut = self.began_at, None, None
         if self.in_inference_mode or (self.began_at is None and self.gradients_are_off):
             self.began_at = source.region_around(self.frame, source.GRADIENTS_DISABLED)
         elif self.began_at is None and self.frozen:
@@ -75,7 +76,6 @@ class NoGraphEvidence(Evidence):
     cut_by_update = property(lambda self: self._is_cut("update"))
     cut_by_first_order = property(lambda self: self._is_cut("first_order"))
     cut_by_operation = property(lambda self: self._is_cut("operation"))
-    cut_by_line = property(lambda self: self._is_cut("line"))
     cut_by_function = property(lambda self: self._is_cut("function"))
 
     @property
