@@ -46,7 +46,7 @@ def page(result: Json, master: Master, remarks: Sequence[str]) -> str:
         cells = [cell for cell in unused_cells if cell["answer"] == answer]
         unused_cells = [cell for cell in unused_cells if cell["answer"] != answer]
         questions.append(
-            {"beliefs": [], "case": "", "played": []}
+            {"beliefs": [], "case": ""}
             | question
             | {
                 **_listed(question["findings"]),

@@ -21,7 +21,6 @@ from backward_twice.checks import Finding, merged, question
 from backward_twice.checks.recognition import replies
 from backward_twice.grading.judging.draws import Draws
 from backward_twice.grading.judging.master import AnswerCell, Answers, Master, QuestionCell
-from backward_twice.grading.judging.played import play_program
 from backward_twice.grading.sandbox.forks import shared
 from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
 from backward_twice.grading.sandbox.protocol import StepResult, check_sandbox, run_steps
@@ -237,7 +236,7 @@ def _question(
     error = reply["error"]
     findings: list[Finding] = []
     beliefs: list[str] = []
-    case, lines = "", []
+    case = ""
     if step["missing"]:
         outcome, error = FAILED, step["missing"]
     elif trouble and trouble[0] != FAILED:
@@ -248,7 +247,6 @@ def _question(
         outcome = PASSED if passed else FAILED
         if findings and not passed and not private:
             beliefs, case = _explained(step, reply)
-            lines = _played(case)
         if error and reply["ename"] == "NotImplementedError":
             error = f"{question(step['question']).answer} is not written yet"
         elif error and trouble:
@@ -271,7 +269,6 @@ def _question(
         ],
         "beliefs": beliefs,
         "case": case[:_MAX_TEXT],
-        "played": lines,
         "error": error and error[:_MAX_TEXT],
     }
 
@@ -309,13 +306,6 @@ def _explained(step: Json, reply: StepResult) -> tuple[list[str], str]:
         cases = []
     case = min(filter(None, cases), key=lambda text: text.count("\n"), default="")
     return replies(step["question"], ask, observed, step["draws"]), case
-
-
-def _played(case: str) -> list[Json]:
-    try:
-        return play_program(case)
-    except Exception:  # a case that cannot be played is still a case
-        return []
 
 
 def _together(public: Json, private: Json) -> Json:
