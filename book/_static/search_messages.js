@@ -22,22 +22,6 @@ function resultFor({ heading, url }) {
   return [docnames[page], `${titles[page]} > ${plain}`, url.slice(url.indexOf("#")), null, 1000, filenames[page]];
 }
 
-// The sections whose heading has all the words, the shortest heading last; not those of exercises.
-function sectionsNamed(asked) {
-  const { alltitles, docnames, filenames, titles } = Search._index;
-  const sections = [];
-  for (const [heading, places] of Object.entries(alltitles)) {
-    const words = wordsOf(heading);
-    if (![...asked].every((word) => words.includes(word))) continue;
-    for (const [page, id] of places) {
-      if (id === null || !/^(notebooks|book)\//.test(docnames[page])) continue;
-      const score = (heading.includes("_") ? 0.1 : 1) / words.length; // an identifier is a reference
-      sections.push([docnames[page], `${titles[page]} > ${heading}`, `#${id}`, null, score, filenames[page]]);
-    }
-  }
-  return sections.sort((one, other) => one[4] - other[4]).slice(-2);
-}
-
 // Before Sphinx begins to search: it waits for this event, too.
 document.addEventListener("DOMContentLoaded", () => {
   const whole = Search._performSearch;
@@ -45,17 +29,13 @@ document.addEventListener("DOMContentLoaded", () => {
     const entries = entriesIn(query).map(resultFor).reverse();
     const asked = new Set(wordsOf(query));
     const place = ([page, , anchor]) => page + anchor;
-    const sections = sectionsNamed(asked).filter(
-      (section) => !entries.some((entry) => place(entry) === place(section)),
-    );
-    const first = [...sections, ...entries];
-    const known = new Set(first.map(place));
+    const known = new Set(entries.map(place));
     let results = whole(query, words, excluded, ...rest);
     if (!results.length && words.size > 3) results = pagesWithMost(words, excluded);
     results = results.filter((result) => !known.has(place(result)));
     // Sphinx gives one score to all pages with one of the words in their title, however many of them.
     const inTitle = (title) => wordsOf(title).filter((word) => asked.has(word)).length;
     results.sort((one, other) => one[4] - other[4] || inTitle(one[1]) - inTitle(other[1]));
-    return [...results, ...first]; // Sphinx shows the last one first
+    return [...results, ...entries]; // Sphinx shows the last one first
   };
 });

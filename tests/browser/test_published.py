@@ -126,13 +126,6 @@ def test_an_explanation_is_found_before_an_exercise(visit, below, question):
     assert not any(explanations[exercises.index(True) :])
 
 
-def test_a_search_for_a_heading_leads_to_its_section(visit, below):
-    page = visit(f"{below}search.html?q=GAN", below)
-    page.locator("#search-results li > a").first.click()
-    heading = page.locator("section:target > :is(h2, h3)").first
-    assert "GAN" in heading.inner_text()
-
-
 def messages_of_the_atlas():
     """Each stored error, with the heading that it stands under."""
     atlas = Path(__file__).parents[2] / "notebooks" / "error_atlas.ipynb"
