@@ -58,17 +58,13 @@ class Exercises(LedgerDirective):
         cells = [
             self.link(opening["number"], f"notebooks/{opening['chapter']}"),
             self.link(opening["title"], f"exercises/{name}/{name}"),
-            nodes.paragraph("", "", nodes.literal("", name)),
-            nodes.paragraph("", opening["difficulty"]),
-            nodes.paragraph("", f"{opening['minutes']} min"),
-            nodes.paragraph("", str(points)),
+            nodes.literal("", name),
+            nodes.Text(opening["difficulty"]),
+            nodes.Text(f"{opening['minutes']} min"),
+            nodes.Text(str(points)),
             self.link("solution", f"solutions/{name}/{name}"),
         ]
-        return self.row(cells)
-
-    def link(self, text: str, page: str) -> nodes.paragraph:
-        address = self.env.app.builder.get_relative_uri(self.env.docname, page)
-        return nodes.paragraph("", "", nodes.reference("", text, refuri=address, internal=True))
+        return self.row([nodes.paragraph("", "", cell) for cell in cells])
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

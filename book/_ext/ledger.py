@@ -1,7 +1,7 @@
 """Two directives that print the ledger of claims on the book's pages.
 
-``{claims-summary}`` is a table with a row for each published chapter, ``{claims-table}`` one with a
-row for each claim.  Both read ``book/claims.yml`` (the verdicts of the executed notebooks) and
+``{claims-summary}`` is a table with a row for each chapter, ``{claims-table}`` one with a row for
+each claim.  Both read ``book/claims.yml`` (the verdicts of the executed notebooks) and
 ``book/articles.yml`` (the examined articles) when the page is built, so no count and no verdict is
 typed by hand.
 """
@@ -37,9 +37,9 @@ class LedgerDirective(SphinxDirective):
         children, _ = self.state.inline_text(markdown, self.lineno)
         return nodes.paragraph("", "", *children)
 
-    def page(self, notebook: str) -> str:
-        """Return the address of a notebook's page, relative to this page."""
-        return self.env.app.builder.get_relative_uri(self.env.docname, f"notebooks/{notebook}")
+    def link(self, text: str, page: str, anchor: str = "") -> nodes.reference:
+        address = self.env.app.builder.get_relative_uri(self.env.docname, page)
+        return nodes.reference("", text, refuri=address + anchor, internal=True)
 
     def table(
         self, kind: str, widths: Sequence[int], head: Sequence[str], rows: Sequence[nodes.row]
@@ -56,26 +56,18 @@ class LedgerDirective(SphinxDirective):
 
 
 class ClaimsSummary(LedgerDirective):
-    """Renders a row for each chapter of the table of contents whose claims are all judged."""
+    """Renders a row for each chapter."""
 
     def run(self) -> list[nodes.Node]:
-        claims = self.read(CLAIMS)
-        rows = []
-        for number, article in enumerate(self.read(ARTICLES), 1):
-            verdicts = [
-                claim["verdict"] for claim in claims if claim["id"].startswith(f"{number}.")
-            ]
-            if f"notebooks/{article['notebook']}" in self.env.found_docs and all(verdicts):
-                rows.append(self.chapter(number, article, Counter(verdicts)))
-        if not rows:
-            return [nodes.paragraph("", "No chapter has arrived yet.")]
+        articles = enumerate(self.read(ARTICLES), 1)
+        rows = [self.chapter(number, article) for number, article in articles]
         head = ["Article", "Claims", *(f"{mark} {verdict}" for verdict, mark in MARKS.items())]
         return [self.table("claims-summary", [68, 8, 8, 8, 8], head, rows)]
 
-    def chapter(self, number: int, article: dict[str, Any], count: Counter[str]) -> nodes.row:
-        link = nodes.reference(
-            "", f"Chapter {number}", refuri=self.page(article["notebook"]), internal=True
-        )
+    def chapter(self, number: int, article: dict[str, Any]) -> nodes.row:
+        claims = (claim for claim in self.read(CLAIMS) if claim["id"].startswith(f"{number}."))
+        count = Counter(claim["verdict"] for claim in claims)
+        link = self.link(f"Chapter {number}", f"notebooks/{article['notebook']}")
         title = self.text(f"{article['title']} ({article['date']})")
         counts = [count.total(), *(count[verdict] for verdict in MARKS)]
         cells = [nodes.paragraph("", str(value)) for value in counts]
@@ -83,7 +75,7 @@ class ClaimsSummary(LedgerDirective):
 
 
 class ClaimsTable(LedgerDirective):
-    """Renders a row for each claim, with a mark if its chapter is not published yet."""
+    """Renders a row for each claim."""
 
     def run(self) -> list[nodes.Node]:
         rows = [self.claim(claim) for claim in self.read(CLAIMS)]
@@ -104,16 +96,10 @@ class ClaimsTable(LedgerDirective):
 
     def judgement(self, claim: dict[str, Any]) -> list[nodes.paragraph]:
         """Return the verdict with its evidence, and below it the conditions on which it depends."""
-        stem, _, anchor = (claim["evidence"] or "").partition("#")
-        arrived = f"notebooks/{stem}" in self.env.found_docs
-        verdict = claim["verdict"] if arrived else "not yet judged"
-        label = f"{MARKS[verdict]} {verdict}" if arrived else verdict
-        mark = nodes.inline("", label, classes=["judged", verdict.replace(" ", "-")])
-        if not arrived:
-            return [nodes.paragraph("", "", mark)]
-        evidence = nodes.reference(
-            "", f"evidence for {claim['id']}", refuri=f"{self.page(stem)}#{anchor}", internal=True
-        )
+        stem, _, anchor = claim["evidence"].partition("#")
+        verdict = claim["verdict"]
+        mark = nodes.inline("", f"{MARKS[verdict]} {verdict}", classes=["judged", verdict])
+        evidence = self.link(f"evidence for {claim['id']}", f"notebooks/{stem}", f"#{anchor}")
         return [
             nodes.paragraph("", "", mark, nodes.Text(" "), evidence),
             *self.conditions(claim["on"]),
