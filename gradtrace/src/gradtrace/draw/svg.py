@@ -32,15 +32,13 @@ _BASELINE = 20.0  # of the title, below the top of its box
 class Face(NamedTuple):
     """The content of a box: its rows of text, the tensors that they refer to, and its style.
 
-    ``holds`` has, for each row, the index of the tensor that a line leads to, or None.  ``share``
-    is the fraction of all bytes that a folded box keeps alive.
+    ``holds`` has, for each row, the index of the tensor that a line leads to, or None.
     """
 
     title: str
     rows: Sequence[str]
     holds: Sequence[int | None] = ()
     dashed: bool = False
-    share: float | None = None
 
 
 def size(nbytes: int) -> str:
@@ -153,13 +151,6 @@ def _box(box: Box, face: Face) -> str:
     x, y = box.x + PADDING, box.y + _BASELINE
     texts = [_text(x, y, face.title, ' font-weight="600"')]
     texts += [_text(x, y + LINE * row, text) for row, text in enumerate(face.rows, 1)]
-    if face.share is not None:
-        across = box.width - 2 * PADDING
-        texts.append(
-            f'<path d="M{x:g} {box.y + box.height - 7:g}h{across:g}" stroke-opacity=".25" '
-            f'stroke-width="4"/><path d="M{x:g} {box.y + box.height - 7:g}'
-            f'h{across * face.share:.1f}" stroke="{BLUE}" stroke-width="4"/>'
-        )
     middle, bottom = box.x + box.width / 2, box.y + box.height
     if written := label_below(box):
         texts.append(_text(middle + BESIDE, bottom + 11, written, ' font-size="10" opacity=".8"'))

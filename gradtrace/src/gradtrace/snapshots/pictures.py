@@ -7,13 +7,11 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.autograd.nodes import FREED, HIDDEN
 from gradtrace.autograd.saved import GraphData
-from gradtrace.draw.drawing import Box, Drawing
+from gradtrace.draw.drawing import Box
 from gradtrace.draw.layout import drawings_of
 from gradtrace.draw.svg import Face, Picture, size
 from gradtrace.snapshots.boxes import (
@@ -26,40 +24,33 @@ from gradtrace.snapshots.boxes import (
 )
 
 
-@dataclass
-class _Picture(Picture):
-    """A picture that also lists, for each box, the boxes for which its shared bytes are counted."""
+def _words(picture: Picture) -> str:
+    """Return a picture as an HTML list that opens, for readers who do not see it."""
+    goes_on: dict[int, list[int]] = defaultdict(list)
+    for edge in picture.drawing.edges:
+        goes_on[edge.start].append(edge.end)
+    items = []
+    for i, face in enumerate(picture.faces):
+        parts = [face.title, *face.rows]
+        if shapes := picture.drawing.boxes[i].outputs:
+            parts.append(f"made {shapes}")
+        if goes_on[i]:
+            to = " and ".join(picture.faces[j].title for j in goes_on[i])
+            parts.append(f"backward goes on to {to}")
+        items.append(f"<li>{html.escape('; '.join(parts))}</li>")
+    words = f"<ul>{''.join(items)}</ul>"
+    return f"<details><summary>The graph in words</summary>{words}</details>"
 
-    shared_with: list[list[int]]
 
-    def words(self) -> str:
-        """Return the picture as an HTML list, for readers who do not see it."""
-        goes_on: dict[int, list[int]] = defaultdict(list)
-        for edge in self.drawing.edges:
-            goes_on[edge.start].append(edge.end)
-        items = []
-        for i, face in enumerate(self.faces):
-            parts = [face.title, *face.rows]
-            if shapes := self.drawing.boxes[i].outputs:
-                parts.append(f"made {shapes}")
-            if self.shared_with[i]:
-                counting_boxes = " and ".join(self.faces[j].title for j in self.shared_with[i])
-                parts.append(f"what is shared counts for {counting_boxes}")
-            if goes_on[i]:
-                to = " and ".join(self.faces[j].title for j in goes_on[i])
-                parts.append(f"backward goes on to {to}")
-            items.append(f"<li>{html.escape('; '.join(parts))}</li>")
-        return f"<ul>{''.join(items)}</ul>"
-
-    def look(self) -> object:
-        """Return a value that is equal for pictures that differ only in their stubs and numbers."""
-        boxes = self.drawing.boxes
-        inner = [i for i, box in enumerate(boxes) if box.kind != "outside"]
-        faces = [self.faces[i] for i in inner]
-        return (
-            tuple((re.sub(r"\d+", "", f.title), *f.rows, f.dashed) for f in faces),
-            tuple((e.start, e.end) for e in self.drawing.edges if {e.start, e.end} <= {*inner}),
-        )
+def _look(picture: Picture) -> object:
+    """Return a value that is equal for pictures that differ only in their stubs and numbers."""
+    boxes, edges = picture.drawing.boxes, picture.drawing.edges
+    inner = [i for i, box in enumerate(boxes) if box.kind != "outside"]
+    faces = [picture.faces[i] for i in inner]
+    return (
+        tuple((re.sub(r"\d+", "", f.title), *f.rows, f.dashed) for f in faces),
+        tuple((e.start, e.end) for e in edges if {e.start, e.end} <= {*inner}),
+    )
 
 
 class Pictures:
@@ -73,13 +64,11 @@ class Pictures:
         self._storages = {storage: place for place, storage in enumerate(saved_storages(nodes))}
         self._owners = storage_owners(nodes)
         self._leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf}
-        self._everything = sum(box.owned for box in self._held(self.drawings[0]))
 
-    def __getitem__(self, view: int) -> _Picture:
+    def __getitem__(self, view: int) -> Picture:
         drawing = self.drawings[view]
-        bytes_of_boxes = self._held(drawing)
-        faces = [self._face(box, bytes_of_boxes[i]) for i, box in enumerate(drawing.boxes)]
-        home = _home(drawing)
+        home = {node: i for i, box in enumerate(drawing.boxes) for node in box.nodes}
+        faces = [self._face(box, i, home) for i, box in enumerate(drawing.boxes)]
         homes = {}
         for storage, place in self._storages.items():
             tensor = self._scene.tensors[place]
@@ -91,26 +80,14 @@ class Pictures:
             for tensor_box in drawing.tensors
             if (tensor := self._scene.tensors[tensor_box.tensor]) is not None
         }
-        return _Picture(drawing, faces, texts, homes, [box.shared_with for box in bytes_of_boxes])
+        return Picture(drawing, faces, texts, homes)
 
-    def _held(self, drawing: Drawing) -> list[_Held]:
-        """Return the bytes that each box of a drawing keeps alive."""
-        home, rows = _home(drawing), []
-        for i, box in enumerate(drawing.boxes):
-            storages: dict[int, int] = {}
-            for node in box.nodes:
-                storages |= activations_of(self._nodes[node])
-            counting_box = {storage: home.get(self._owners[storage]) for storage in storages}
-            owned = sum(storages[storage] for storage, k in counting_box.items() if k == i)
-            owners = dict.fromkeys(o for o in counting_box.values() if o is not None and o != i)
-            rows.append(_Held(owned, sum(storages.values()) - owned, [*owners]))
-        return rows
-
-    def _face(self, box: Box, held: _Held) -> Face:
+    def _face(self, box: Box, number: int, home: Mapping[int, int]) -> Face:
+        """Return the face of a box; ``home`` maps each node to the number of its box."""
         if box.kind == "outside":
             return Face(box.title, [])
         if box.kind == "group":
-            return self._folded(box, held)
+            return self._folded(box, number, home)
         (i,) = box.nodes
         node = self._nodes[i]
         suffix = f"  {node.state}" if node.state in (FREED, HIDDEN) else ""
@@ -118,82 +95,52 @@ class Pictures:
         holds = [None if storage is None else self._storages[storage] for storage in slots]
         return Face(box.title + suffix, rows_of(node), holds, dashed=node.state == FREED)
 
-    def _folded(self, box: Box, held: _Held) -> Face:
+    def _folded(self, box: Box, number: int, home: Mapping[int, int]) -> Face:
         inner = [self._nodes[i] for i in box.nodes]
         freed = sum(node.state == FREED for node in inner)
-        share = held.owned / self._everything if self._everything else None
-        second = f"{size(held.owned)} held" if any(node.leaf is None for node in inner) else ""
-        if held.shared:
-            second = f"{size(held.owned)}, {size(held.shared)} shared"
+        storages: dict[int, int] = {}
+        for node in inner:
+            storages |= activations_of(node)
+        # A storage counts for one box only, and is shared in others.
+        owners = {storage: home.get(self._owners[storage]) for storage in storages}
+        owned = sum(nbytes for storage, nbytes in storages.items() if owners[storage] == number)
+        shared = sum(storages.values()) - owned
+        second = f"{size(owned)} held" if any(node.leaf is None for node in inner) else ""
+        if shared:
+            second = f"{size(owned)}, {size(shared)} shared"
         first = f"{len(inner) - freed} alive, {freed} freed" if freed else f"{len(inner)} nodes"
-        return Face(box.title, [first, second], share=share, dashed=freed == len(inner))
+        return Face(box.title, [first, second], dashed=freed == len(inner))
 
     def html(self, title: str, description: str) -> str:
         """Return the first view as HTML, and the others in ``<details>`` below it."""
-        first = self[0]
+        first, self._remaining = self[0], _OPENED
         return (
             f'<div class="gradtrace-graph"><p>{html.escape(description)}</p>'
-            f"{first.svg(title, description)}{_in_words(first)}{self._opened()}</div>"
+            f"{first.svg(title, description)}{_words(first)}{self._inside(0)}</div>"
         )
 
-    def _opened(self) -> str:
-        """Return the groups as nested ``<details>``; groups that look alike are shown once."""
-        views_in: dict[int | None, list[int]] = defaultdict(list)
-        for view, drawing in enumerate(self.drawings):
-            views_in[drawing.parent].append(view)
-        folds_in: dict[int, dict[object, _Fold]] = {}
-        parents, remaining = [0], _OPENED
-        for parent in parents:  # grows while it is read
-            folds = folds_in[parent] = {}
-            for view in views_in[parent]:
-                picture = self[view]
-                look = picture.look()
-                if look in folds:
-                    folds[look].similar.append(view)
-                elif remaining:
-                    remaining -= 1
-                    folds[look] = _Fold(view, picture, [])
-                    parents.append(view)
-        return _folds(folds_in, 0)
-
-
-class _Fold(NamedTuple):
-    """A view that is drawn, and the views that look like it."""
-
-    view: int
-    picture: _Picture
-    similar: list[int]
-
-
-def _folds(folds_in: Mapping[int, Mapping[object, _Fold]], parent: int) -> str:
-    folds = []
-    for view, picture, similar in folds_in[parent].values():
-        title = picture.drawing.title
-        note = f" ({len(similar)} more look like it)" if similar else ""
-        folds.append(
-            f"<details><summary>{html.escape(title + note)}</summary>"
-            f"{picture.svg(title, '')}{_in_words(picture)}{_folds(folds_in, view)}</details>"
-        )
-    return "".join(folds)
+    def _inside(self, parent: int) -> str:
+        """Return the groups of a view as ``<details>``; groups that look alike are shown once."""
+        alike: dict[object, list[int]] = defaultdict(list)
+        if self._remaining:
+            for view, drawing in enumerate(self.drawings):
+                if drawing.parent == parent:
+                    alike[_look(self[view])].append(view)
+        shown = [*alike.values()][: self._remaining]
+        self._remaining -= len(shown)  # before what is inside them
+        folds = []
+        for view, *similar in shown:
+            picture = self[view]
+            title = picture.drawing.title
+            note = f" ({len(similar)} more look like it)" if similar else ""
+            folds.append(
+                f"<details><summary>{html.escape(title + note)}</summary>"
+                f"{picture.svg(title, '')}{_words(picture)}{self._inside(view)}</details>"
+            )
+        return "".join(folds)
 
 
 _OPENED = 24  # drawings below the first: an output that is stored should stay small
-
-
-def _home(drawing: Drawing) -> dict[int, int]:
-    return {node: i for i, box in enumerate(drawing.boxes) for node in box.nodes}
-
-
-def _in_words(picture: _Picture) -> str:
-    return f"<details><summary>The graph in words</summary>{picture.words()}</details>"
-
-
-class _Held(NamedTuple):
-    """The activation bytes that a box keeps alive, counted for this box or for other boxes."""
-
-    owned: int
-    shared: int
-    shared_with: list[int]
 
 
 def sentence(graph: GraphData) -> str:
