@@ -8,7 +8,7 @@ FACTS = {
     "loss_was_run": "an earlier backward call on the same loss freed every tensor that this loss"
     " saved, and only factors and sums of losses are new",
     "used_again": "the freed part was computed once, and is used by lines that used it before",
-    "another_loss": "other lines computed this loss, or it trains parameters of its own",
+    "another_loss": "this is not the earlier loss, computed again by the same lines",
     "not used_again": "the lines that use the freed part had not used it before",
     "repeated": "the same calls have led to backward() before, after the freed part was computed",
     "not built_after": "the whole loss had been computed when the earlier backward call ran",

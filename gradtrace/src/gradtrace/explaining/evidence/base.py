@@ -65,7 +65,7 @@ class Evidence:
 
     @cached_property
     def nested(self) -> type | None:
-        """The custom function of the program that made the failed call in its backward."""
+        """The custom function of the program that made the failed call in its backward()."""
         node = _torch.current_node()
         function = None if node is None else _torch.function_of(node)
         return function if function is not None and belongs_to_user(function) else None

@@ -62,7 +62,7 @@ class FunctionEvidence(Evidence):
 
     @cached_property
     def not_kept(self) -> str | None:
-        """The value that backward reads from ctx, where forward did not keep it."""
+        """The value that backward() reads from ctx, where forward() did not keep it."""
         if attribute := re.search(r"Backward' object has no attribute '(\w+)'", self.error):
             return f"ctx.{attribute[1]}"
         line = "" if self._inside is None else self._inside.text

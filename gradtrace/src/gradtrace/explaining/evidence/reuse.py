@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections import deque
@@ -13,9 +14,10 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import Chain, place_of
+from gradtrace.autograd.frames import Chain, place_of, user_frames
 from gradtrace.autograd.nodes import FREED, HIDDEN
 from gradtrace.autograd.saved import describe
+from gradtrace.autograd.syntax import names
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import leading_to, reachable, roots_of, users_of, walk
 from gradtrace.explaining.evidence import carriers
@@ -359,12 +361,17 @@ class Reuse(Evidence):
 
     @cached_property
     def another_loss(self) -> bool:
-        """Whether this is not the earlier loss of the same lines, computed anew.
+        """Whether this is not the earlier loss of the same lines, computed again.
 
-        The same lines call backward for each of several heads, too, but each has own parameters.
+        The same lines call backward for each of several heads, too, but each has own parameters;
+        or for each part of the freed tensor, over which the loop iterates.
         """
-        leaves = {storage_of(leaf)[0] for leaf in self._leaves(self.new)}
-        return not (self.repeated and leaves <= self.freeing.leaves)
+        loops = map(source.loop_around, user_frames(self.frame))
+        visited = {
+            n for loop in loops if isinstance(loop, ast.For) for n in names(loop.iter, ast.Load)
+        }
+        parts = any(holder.root in visited for holder in self.holders)
+        return parts or not (self.repeated and self._storages(self.new) <= self.freeing.leaves)
 
     @cached_property
     def trained_there(self) -> list[torch.Tensor]:
