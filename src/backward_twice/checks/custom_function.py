@@ -59,7 +59,7 @@ def _task_of_one_node(answer, draw, twice, right):
 
 
 def _draw_squash(draws):
-    normal = partial(draws.normal, dtype=torch.float64)
+    normal = draws.double
     shape = draws.integers(draws.integer(1, 2), 2, 4)
     return {
         "inputs": {"x": normal(*shape), "slope": 0.5 + normal().abs()},
@@ -77,7 +77,7 @@ squash = _task_of_one_node(
 
 
 def _draw_root(draws):
-    normal = partial(draws.normal, draws.integer(2, 5), dtype=torch.float64)
+    normal = partial(draws.double, draws.integer(2, 5))
     return {
         "inputs": {"x": 2 * normal(), "a": 0.2 + normal().abs()},
         "outer": normal(),
@@ -102,7 +102,7 @@ _NEEDED = "backward computes no product for an input that requires no gradient"
 
 def _draw_add_product(draws):
     rows, inner, outputs = draws.integers(3, 2, 5)
-    normal = partial(draws.normal, dtype=torch.float64)
+    normal = draws.double
     return {
         "inputs": {
             "total": normal(rows, outputs),

@@ -7,8 +7,6 @@ runs are counted.  The right result is computed from weights as plain tensors, w
 float64, because a batch norm over few rows may divide by a small number.
 """
 
-from functools import partial
-
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -22,7 +20,7 @@ _RUNS = "runs of the generator, in all rounds"
 
 
 def _draw(draws):
-    normal = partial(draws.normal, dtype=torch.float64)
+    normal = draws.double
     return {
         "weights": {
             "generator[0].weight": normal(4, 2),

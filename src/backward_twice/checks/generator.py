@@ -12,14 +12,13 @@ import torch
 class InputGenerator(torch.Generator):
     """A ``torch.Generator`` with methods that draw the inputs of questions."""
 
-    @classmethod
-    def seeded(cls, seed: int) -> InputGenerator:
-        """Return a generator with this seed."""
-        return cls().manual_seed(seed)
-
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Draw normally distributed numbers."""
         return torch.randn(shape, generator=self, dtype=dtype)
+
+    def double(self, *shape: int) -> torch.Tensor:
+        """Draw normally distributed numbers in float64."""
+        return self.normal(*shape, dtype=torch.float64)
 
     def layers(self, *widths: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
         """Draw the weights and biases of linear layers between these widths, in turn."""

@@ -6,8 +6,6 @@ gradient with respect to the input, so that autograd computes only one derivativ
 question is a Hessian-vector product.  Both are computed in float64: second derivatives may cancel.
 """
 
-from functools import partial
-
 import torch
 
 from backward_twice.checks.networks import descended, leaves, output_of, two_layers
@@ -17,13 +15,12 @@ _PARAMETERS = tuple(f"{name} of layer {layer}" for layer in (1, 2) for name in (
 
 
 def _draw_critic(draws):
-    normal = partial(draws.normal, dtype=torch.float64)
     return {
         "weights": draws.layers(3, 5, 1, dtype=torch.float64),
         "batches": [
             {
-                "real": normal(6, 3),
-                "fake": normal(6, 3),
+                "real": draws.double(6, 3),
+                "fake": draws.double(6, 3),
                 "mix": torch.rand(6, 1, generator=draws, dtype=torch.float64),
             }
             for _ in range(2)
@@ -60,12 +57,11 @@ critic_step = Task("critic_step", _draw_critic, _expect_critic, _run_critic)
 
 
 def _draw_flat(draws):
-    normal = partial(draws.normal, dtype=torch.float64)
     inputs, width, batch = draws.integers(3, 2, 5)
     return {
         "weights": draws.layers(inputs, width, 2, dtype=torch.float64),
-        "x": normal(batch, inputs),
-        "target": normal(batch, 2),
+        "x": draws.double(batch, inputs),
+        "target": draws.double(batch, 2),
         "strength": draws.uniform(0.1, 0.5),
     }
 

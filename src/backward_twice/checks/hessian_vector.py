@@ -6,8 +6,6 @@ passes a loss with its graph, which an answer cannot recompute, in float64, beca
 curvature may nearly cancel.
 """
 
-from functools import partial
-
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -60,13 +58,12 @@ hessian_vectors = Task("hessian_vectors", _draw_vectors, _expect_vectors, _run_v
 
 
 def _draw_curvatures(draws):
-    normal = partial(draws.normal, dtype=torch.float64)
     inputs, hidden, rows = draws.integers(3, 2, 4)
     return {
         "parameters": draws.layers(inputs, hidden, 1, dtype=torch.float64),
         "start": draws.layers(inputs, hidden, 1, dtype=torch.float64),
-        "x": normal(rows, inputs),
-        "target": normal(rows, 1),
+        "x": draws.double(rows, inputs),
+        "target": draws.double(rows, 1),
         "steps": draws.integer(3, 6),
     }
 

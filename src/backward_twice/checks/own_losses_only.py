@@ -30,7 +30,7 @@ _RATINGS = "ratings of the critic, in all updates"
 
 
 def _draw(draws):
-    normal = partial(draws.normal, dtype=torch.float64)
+    normal = draws.double
     return {
         "weights": {
             "actor[0].weight": normal(2, 3),

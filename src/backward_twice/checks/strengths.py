@@ -7,8 +7,6 @@ shows whether the checkpoint covers everything from the input to the sum.  Every
 float64, because a batch norm over few rows may divide by a small number.
 """
 
-from functools import partial
-
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -19,7 +17,7 @@ from backward_twice.checks.witness import is_in_backward, saves_beside
 
 
 def _draw(draws):
-    normal = partial(draws.normal, dtype=torch.float64)
+    normal = draws.double
     count = draws.integer(3, 5)
     return {
         "weights": {"0.weight": normal(4, 3), "1.weight": normal(4), "1.bias": normal(4)},

@@ -63,7 +63,7 @@ class Task:
     def inputs(self, seed: int) -> str:
         """Return the inputs that ``seed`` (0 to 2**63 - 1) draws, as the text of plain data."""
         with as_torch_begins():
-            return dumps(self.draw(InputGenerator.seeded(seed)))
+            return dumps(self.draw(InputGenerator().manual_seed(seed)))
 
     def observe(self, answer: Any, inputs: str) -> str:
         """Call ``answer`` with ``inputs``; return the results as the text of plain data.

@@ -64,7 +64,7 @@ class Draws:
         if variant is None:
             return []
         seeds = [self._seed(master, asked, answers, DRAWS + i) for i in range(DRAWS)]
-        return [dumps(variant(InputGenerator.seeded(seed))) for seed in seeds]
+        return [dumps(variant(InputGenerator().manual_seed(seed))) for seed in seeds]
 
     def _seed(self, master: Master, asked: QuestionCell, answers: str, number: int) -> int:
         seed = self._hmac("seed", master.name, asked.question, answers, str(number))
@@ -139,7 +139,7 @@ def _try(path: Path, name: str, variant: Variant) -> None:
     """Test a private variant before grading: draw inputs, and compute the right results."""
     ask = question(name)
     try:
-        inputs, repeated = (dumps(variant(InputGenerator.seeded(0))) for _ in range(2))
+        inputs, repeated = (dumps(variant(InputGenerator().manual_seed(0))) for _ in range(2))
         ask.findings("{}", inputs)
     except Exception as error:
         raise GradingError(
