@@ -203,8 +203,14 @@ def test_statements_compare_settings():
 
 
 BAD = {
-    "a line that does not exist": (WhichLineRaises(believes={999: "?"}), "there is no line 999"),
-    "a text that no line has": (WhichLineRaises(believes={"y = 1": "?"}), "no line reads 'y = 1'"),
+    "a line that does not exist": (
+        WhichLineRaises(believes={999: "?"}),
+        "999, not one of the choices",
+    ),
+    "a text that no line has": (
+        WhichLineRaises(believes={"y = 1": "?"}),
+        "'y = 1', not one of the choices",
+    ),
     "a belief on the right answer": (
         WhichLineRaises(believes={SECOND: "?"}),
         "is right .*no misconception",

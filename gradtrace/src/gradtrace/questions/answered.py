@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gradtrace.autograd.nodes import ALIVE, FREED, MODIFIED
 from gradtrace.player.prompt import Choice
-from gradtrace.questions.program import Asked, Program, TraceAnswer, line_of
+from gradtrace.questions.program import Asked, Program, TraceAnswer
 from gradtrace.questions.trace_facts import (
     bytes_held,
     ending,
@@ -25,19 +25,6 @@ from gradtrace.tracing.steps import TraceData
 
 NO_LINE = "none"
 NONE_OF_THEM = "none of them"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _AskedForLine(Asked):
-    """The base of questions whose answer is a line.  ``believes`` names lines by number or text."""
-
-    kind: ClassVar[str] = "line"
-
-    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
-        return {
-            choice if choice == NO_LINE else line_of(choice, trace.source): text
-            for choice, text in self.believes.items()
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +46,7 @@ class _AskedForSeveral(Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhichLineRaises(_AskedForLine):
+class WhichLineRaises(Asked):
     """Ask which line raises, if any.  ``believes`` names lines by number or text, or "none".
 
     >>> import torch
@@ -77,6 +64,8 @@ class WhichLineRaises(_AskedForLine):
     >>> print(asked.replies["none"])
     Line 4 raises RuntimeError.
     """
+
+    kind: ClassVar[str] = "line"
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         lines = statement_lines(trace)
@@ -141,17 +130,6 @@ class WhatIsFreedNext(Asked):
 
     kind: ClassVar[str] = "node"
 
-    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
-        beliefs: dict[Choice, str] = {}
-        for choice, text in self.believes.items():
-            nodes = [
-                state.node
-                for state in trace.states(self._step(trace))
-                if choice in (state.node, trace.nodes[state.node].label)
-            ]
-            beliefs |= dict.fromkeys(nodes, text) or {choice: text}
-        return beliefs
-
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         at = self._step(trace)
         present = [state.node for state in trace.states(at)]
@@ -211,7 +189,7 @@ class WhichTensorGoesNext(Asked):
 
     kind: ClassVar[str] = "tensor"
 
-    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
+    def _misconceptions(self, trace: TraceData, choices: Mapping[Any, str]) -> dict[Choice, str]:
         named = {v.name: v.tensor for v in trace.steps[self._step(trace)].variables}
         beliefs: dict[Choice, str] = {}
         for choice, text in self.believes.items():
@@ -292,7 +270,7 @@ class HowManyBytes(Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhichLineHoldsMost(_AskedForLine):
+class WhichLineHoldsMost(Asked):
     """Ask after which line saved tensors hold the most bytes of activations.
 
     ``believes`` names lines by number or text.  If several lines leave the most, each of them is
@@ -307,6 +285,8 @@ class WhichLineHoldsMost(_AskedForLine):
     >>> asked.right, asked.replies[3]
     ((2,), 'After line 3, saved tensors hold 0 bytes.')
     """
+
+    kind: ClassVar[str] = "line"
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         bytes_by_line: dict[int, int] = {}

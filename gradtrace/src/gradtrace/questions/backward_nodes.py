@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gradtrace.player.prompt import Choice
 from gradtrace.questions.program import Asked, Program, TraceAnswer, line_of
 from gradtrace.questions.trace_facts import ending
 from gradtrace.tracing.steps import NodeRun, TraceData
@@ -47,10 +46,6 @@ class _AskedForNode(_AskedInside):
     """The base of questions whose answer is a node.  ``believes`` has names of nodes as keys."""
 
     kind: ClassVar[str] = "node"
-
-    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
-        nodes = {label: node for node, label in self._labels(trace).items()}
-        return {nodes.get(choice, choice): text for choice, text in self.believes.items()}
 
     def _labels(self, trace: TraceData) -> dict[int, str]:
         """Return the label of each node that exists before the line."""

@@ -120,7 +120,7 @@ class Asked:
         indices = program.indices(self.setting)
         trace = program.trace(**self._whole(program))
         answer = self._answer(trace, program)
-        beliefs = self._misconceptions(trace)
+        beliefs = self._misconceptions(trace, answer.choices)
         for choice in beliefs:
             if choice in answer.right:
                 raise ValueError(
@@ -156,8 +156,13 @@ class Asked:
                 return index
         raise ValueError(f"line {line} does not run, so no step comes after it")
 
-    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
-        return dict(self.believes)
+    def _misconceptions(self, trace: TraceData, choices: Mapping[Any, str]) -> dict[Choice, str]:
+        """Return the misconceptions by choice; the keys of ``believes`` may be labels, too."""
+        beliefs: dict[Choice, str] = {}
+        for name, text in self.believes.items():
+            named = [choice for choice, label in choices.items() if name in (choice, label)]
+            beliefs |= dict.fromkeys(named or [name], text)
+        return beliefs
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         raise NotImplementedError
