@@ -160,14 +160,10 @@ def _opens(group: Group, shown: int) -> bool:
     """Whether a group is opened in the enclosing view if there is room.
 
     A group stays closed if it says more as a whole: a module of the two lowest levels, any module
-    once enough boxes are ``shown``, one iteration of a loop, or many similar layers that one line
-    created, which live and die together.
+    once enough boxes are ``shown``, one iteration of a loop, or many similar layers.
     """
     if group.kind == "run":
-        made_at_different_moments = (
-            group.moments is not None and group.moments[0] < group.moments[1]
-        )
-        return made_at_different_moments or group.steps or len(repeated_items(group)) <= _FEW
+        return group.steps or len(repeated_items(group)) <= _FEW
     if group.kind in ("module", "layer"):
         inner = [part for m in group.members if isinstance(m, Group) for part in m.members]
         return group.operations > 0 and shown < _ENOUGH and any(map(is_group, inner))

@@ -136,12 +136,6 @@ def _name_repetition(scene: Scene, run: Group, items: list[int | Group]) -> _Nam
         )
     if run.kind == "loop":  # over modules
         titles = [".".join(path) for path in paths]
-    calls = [item.call for item in items if isinstance(item, Group) and item.kind == "module"]
-    if len(calls) == count and None not in calls and len({*paths}) == 1:
-        path = ".".join(paths[0])
-        return _Naming(
-            f"{path} × {count}", titles, lambda a, b: f"{path} (calls {calls[a]} to {calls[b]})"
-        )
     of = run.recurs
     if len({*titles}) == count and (of is None or len({*map(_without_call_numbers, titles)}) > 1):
         modules = [title.partition(_AND)[0].partition(_COMMA)[0] for title in titles]
