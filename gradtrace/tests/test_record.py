@@ -344,7 +344,7 @@ def test_old_edits_and_exports_are_dropped(monkeypatch):
     for name in ("_MAX_EDITED", "_MAX_EDITS", "_MAX_EXPORTED", "_MAX_EXPORTS"):
         monkeypatch.setattr(record, name, 2)
     timeline = Timeline()
-    assert not timeline.has_exports
+    assert not timeline.exports
     expired = SimpleNamespace(expired=lambda: True)
     alive = SimpleNamespace(expired=lambda: False)
     for storage in (1, 2, 3):
@@ -356,8 +356,7 @@ def test_old_edits_and_exports_are_dropped(monkeypatch):
     for storage in (2, 3):
         assert [edit.sequence_nr for edit in timeline.edits_since(0, storage)] == [5, 6]
         assert [export.sequence_nr for export in timeline.exports_of(storage)] == [5]
-    assert timeline.has_exports
-    assert [timeline.is_exported(storage) for storage in (1, 2, 3)] == [False, True, True]
+    assert [storage in timeline.exports for storage in (1, 2, 3)] == [False, True, True]
 
 
 def test_a_step_is_recorded_with_the_storages_that_have_a_gradient():

@@ -333,8 +333,8 @@ class Observer(_torch_hooks.Mode):
 
         PyTorch cannot resize such a storage.
         """
-        has_exports = self._timeline.has_exports
-        if not has_exports and (type(tensor) is not torch.Tensor or not tensor.is_leaf):
+        exports = self._timeline.exports
+        if not exports and (type(tensor) is not torch.Tensor or not tensor.is_leaf):
             return False  # made by PyTorch
         if tensor.layout is not torch.strided or tensor.device.type != "cpu":
             return False
@@ -342,9 +342,7 @@ class Observer(_torch_hooks.Mode):
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):
             return False
-        return not storage.resizable() or (
-            has_exports and self._timeline.is_exported(_torch.storage_identity(storage))
-        )
+        return not storage.resizable() or _torch.storage_identity(storage) in exports
 
     def _note_region(self, caller: FrameType, enabled: bool) -> None:
         """Track the frame that disabled or enabled gradients until it returns.

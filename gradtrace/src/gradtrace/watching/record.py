@@ -427,7 +427,8 @@ class Timeline:
         # The number before the last backward call whose graph another thread recorded.
         self.graph_elsewhere = -1
         self._edits: dict[int, deque[Modification]] = {}  # by storage
-        self._exports: dict[int, deque[Export]] = {}  # by storage
+        # Of memory that code outside of PyTorch can write to, by storage.
+        self.exports: dict[int, deque[Export]] = {}
 
     def line_of(self, sequence_nr: int | None) -> Location | None:
         """Return the line that created the node of this number, or None."""
@@ -507,7 +508,7 @@ class Timeline:
 
     def exported(self, storage: int, export: Export) -> None:
         """Record the contents of a storage that code outside of PyTorch can write to."""
-        _latest(self._exports, storage, _MAX_EXPORTED, _MAX_EXPORTS).append(export)
+        _latest(self.exports, storage, _MAX_EXPORTED, _MAX_EXPORTS).append(export)
 
     def edits_since(self, sequence_nr: int, storage: int) -> Iterator[Modification]:
         """Yield a storage's modifications since operation ``sequence_nr``, oldest first."""
@@ -528,17 +529,8 @@ class Timeline:
 
     def exports_of(self, storage: int) -> list[Export]:
         """Return the exports of a storage that still exists."""
-        exports = self._exports.get(storage, ())
+        exports = self.exports.get(storage, ())
         return [export for export in exports if not export.storage.expired()]
-
-    @property
-    def has_exports(self) -> bool:
-        """Whether code outside PyTorch can write to any recorded memory."""
-        return bool(self._exports)
-
-    def is_exported(self, storage: int) -> bool:
-        """Whether the storage was exported."""
-        return storage in self._exports
 
 
 class Record:

@@ -25,7 +25,7 @@ from gradtrace.watching.record import Export, Memory, Modification, Timeline
 def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield the saved tensors of this graph that were changed past their version counter."""
     timeline = graph.timeline
-    if not timeline.has_exports and timeline.last_write <= graph.oldest:
+    if not timeline.exports and timeline.last_write <= graph.oldest:
         return
     for i, node in enumerate(describe(graph.live, graph.links).nodes):
         # A node that another thread recorded has a number of that thread, which cannot be compared.
