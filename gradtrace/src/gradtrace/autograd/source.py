@@ -160,7 +160,7 @@ def assignments_of(file: str, attribute: str, in_init: bool) -> list[int]:
 
 def last_return(code: CodeType) -> tuple[Location | None, list[str]]:
     """Return the line of a function's last ``return`` statement, and the source of its values."""
-    scope = _function(code)
+    scope = function_of(code)
     returns = [] if scope is None else [n for n in own_nodes(scope) if isinstance(n, ast.Return)]
     if not returns:
         return None, []
@@ -175,7 +175,7 @@ def state_changed(code: CodeType) -> dict[str, int]:
 
     These outlive the call: ``self.count``, ``cache["k"]`` or ``cache.update(...)`` of an argument.
     """
-    scope, changed = _function(code), dict[str, int]()
+    scope, changed = function_of(code), dict[str, int]()
     if scope is None:
         return changed
     for node in own_nodes(scope):
@@ -199,7 +199,7 @@ _CHANGES = ("add", "append", "appendleft", "copy_", "extend", "insert", "pop", "
 
 def assigned_elsewhere(code: CodeType) -> dict[str, int]:
     """Return the attributes that a function reads and a method besides ``__init__`` assigns."""
-    scope = _function(code)
+    scope = function_of(code)
     nodes = [] if scope is None else [n for n in own_nodes(scope) if isinstance(n, ast.Attribute)]
     assigned = ((n, assignments_of(code.co_filename, n.attr, in_init=False)) for n in nodes)
     return {ast.unparse(n): lines[0] for n, lines in assigned if lines}
@@ -276,10 +276,6 @@ def _scope(code: CodeType, line: int) -> Scope | None:
     functions = _nodes(code.co_filename, *FUNCTIONS)
     scopes = [node for node in functions if node.name == code.co_name and covers(node, line)]
     return max(scopes, key=lambda node: node.lineno, default=None)
-
-
-def _function(code: CodeType) -> Scope | None:
-    return _scope(code, max(line for *_, line in code.co_lines() if line is not None))
 
 
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
