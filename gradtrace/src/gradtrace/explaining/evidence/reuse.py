@@ -17,7 +17,6 @@ from gradtrace.autograd import source
 from gradtrace.autograd.frames import Chain, place_of, user_frames
 from gradtrace.autograd.nodes import FREED, HIDDEN
 from gradtrace.autograd.saved import describe
-from gradtrace.autograd.syntax import names
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import leading_to, reachable, roots_of, users_of, walk
 from gradtrace.explaining.evidence import carriers
@@ -361,17 +360,18 @@ class Reuse(Evidence):
 
     @cached_property
     def another_loss(self) -> bool:
-        """Whether this is not the earlier loss of the same lines, computed again.
+        """Whether this is not the earlier loss, computed again by the same lines.
 
-        The same lines call backward for each of several heads, too, but each has own parameters;
-        or for each part of the freed tensor, over which the loop iterates.
+        It is not either if the loop around them visits the parts of the freed tensor.
         """
         loops = map(source.loop_around, user_frames(self.frame))
+        heads = [
+            head for loop in loops if isinstance(loop, ast.For) for head in (loop.target, loop.iter)
+        ]
         visited = {
-            n for loop in loops if isinstance(loop, ast.For) for n in names(loop.iter, ast.Load)
+            node.id for head in heads for node in ast.walk(head) if isinstance(node, ast.Name)
         }
-        parts = any(holder.root in visited for holder in self.holders)
-        return parts or not (self.repeated and self._storages(self.new) <= self.freeing.leaves)
+        return not self.repeated or any(holder.root in visited for holder in self.holders)
 
     @cached_property
     def trained_there(self) -> list[torch.Tensor]:
