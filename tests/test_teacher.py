@@ -643,3 +643,13 @@ def test_make_hands_over_names_as_they_are(tmp_path):
     without = {name: value for name, value in os.environ.items() if "MAKE" not in name}
     printed = subprocess.check_output(made, cwd=CHECKOUT, env=without, text=True)
     assert printed.splitlines()[-5:] == [odd, "--out", odd, "--roster", odd]
+
+
+def test_each_tenth_of_a_class_is_printed(tmp_path, capsys):
+    with open_journal(tmp_path / "results.jsonl") as journal:
+        grading = grade_command.Grading(None, {}, None, journal, None, chosen=25)
+        for number in range(25):
+            result = {"student": str(number), "assignment": "two_losses", "points": 0.0}
+            grading.store("digest", result)
+    lines = capsys.readouterr().err.splitlines()
+    assert (lines[0], lines[-1], len(lines)) == ("3 of 25 done", "25 of 25 done", 10)

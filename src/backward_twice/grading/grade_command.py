@@ -55,7 +55,6 @@ from backward_twice.grading.platforms.upload import (
     read_collected,
     write_upload,
 )
-from backward_twice.grading.progress import Progress
 from backward_twice.grading.sandbox.limits import SubmissionLimits
 from backward_twice.grading.sandbox.protocol import check_sandbox
 
@@ -107,7 +106,8 @@ def _positive(text: str) -> int:
 class Grading:
     """The state of a grading: its settings, and the data of each submission.
 
-    ``changes`` has a line for each result whose points differ from those of the last grading.
+    ``changes`` has a line for each result whose points differ from those of the last grading;
+    ``done`` of the ``chosen`` submissions are stored.
     """
 
     options: argparse.Namespace
@@ -117,6 +117,8 @@ class Grading:
     reader: Reader
     roster: Roster | None = None
     changes: list[str] = field(default_factory=list)
+    chosen: int = 0
+    done: int = 0
 
     @cached_property
     def limits(self) -> Json:
@@ -150,9 +152,7 @@ class Grading:
         """The settings on which every submission's grade depends, as parts of its digest."""
         return [self.draws.digest, repr(sorted(self.limits.items()))]
 
-    def pending(
-        self, folders: list[SubmissionFolder], progress: Progress
-    ) -> Iterator[tuple[tuple[str, Json], Json]]:
+    def pending(self, folders: list[SubmissionFolder]) -> Iterator[tuple[tuple[str, Json], Json]]:
         """Yield the submissions that are still to be graded, as jobs for workers.
 
         Each job has a tag: the digest of its result, and the submission's notes and time.  A
@@ -169,7 +169,6 @@ class Grading:
                 points = master.max_points if master else 0.0
                 result = rejected(*key, str(why), points) | {"notes": [], "timestamp": None}
                 self.store(f"rejected: {why}", result)
-                progress.advance()
                 continue
             digest = self.draws.key(
                 *self.digest, checks_digest(master.name), master.digest, submission.answers.digest
@@ -180,13 +179,12 @@ class Grading:
             about = {"notes": [*submission.notes, *late], "timestamp": timestamp}
             if self.journal.holds(key, digest) and not self.options.again:
                 self.store(digest, self.journal[key] | about)
-                progress.advance()
             else:
                 answers = submission.answers
                 yield (digest, about), job(folder.student, master, answers, self.draws, settings)
 
     def store(self, digest: str, result: Json) -> None:
-        """Write a result into the journal, and note whether its points changed."""
+        """Write a result into the journal, note changed points, and print each tenth done."""
         student, assignment = key = result["student"], result["assignment"]
         earlier = self.journal.points(key)
         self.journal.add(digest, result)
@@ -194,6 +192,9 @@ class Grading:
         if earlier and points != earlier:
             old, new = (f"{history[-1].points:g}" for history in (earlier, points))
             self.changes.append(f"{shown(student)}, {shown(assignment)}: {old} → {new} points")
+        self.done += 1
+        if self.done * 10 // self.chosen > (self.done - 1) * 10 // self.chosen:
+            print(f"{self.done} of {self.chosen} done", file=sys.stderr)
 
     def missing(self, folders: list[SubmissionFolder]) -> list[Key]:
         """Return the results whose submissions no longer exist."""
@@ -370,8 +371,8 @@ def _grade(options: argparse.Namespace) -> int:
         graded = {name: masters[name] for name in masters if name in {key[1] for key in keys}}
         with open_gradebook(place, graded):
             pass  # it can be written
-        progress = Progress(len(chosen))
-        pending = grading.pending(chosen, progress)
+        grading.chosen = len(chosen)
+        pending = grading.pending(chosen)
         first = list(islice(pending, 1))
         if first:  # else everything is graded already
             check_sandbox()
@@ -379,7 +380,6 @@ def _grade(options: argparse.Namespace) -> int:
             workers = stack.enter_context(batch.Workers(number))
             for (digest, about), result in batch.run(workers, chain(first, pending)):
                 grading.store(digest, result | about)
-                progress.advance()
         try:
             with open_gradebook(place, graded) as gradebook:
                 gradebook.extend(extensions)
