@@ -81,7 +81,7 @@ class Exploration:
             key=self._key,
         )
         self.player.observe(self._chosen, "setting")
-        self.player.on_source(self._run_source)
+        self.player.run_source = self._run_source
         for control in controls.values():
             control.widget.observe(self._changed, "value")
 

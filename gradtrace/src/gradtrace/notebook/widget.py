@@ -60,12 +60,9 @@ class Player(anywidget.AnyWidget):
             born=time.time(),  # also later than one of a kernel that was restarted
             **kwargs,
         )
-        self._run_source: Callable[[str], None] | None = None
+        # Runs a program that a reader wrote; it may raise ValueError.
+        self.run_source: Callable[[str], None] | None = None
         self.on_msg(self._received)
-
-    def on_source(self, run: Callable[[str], None]) -> None:
-        """Call ``run`` with each program that a reader writes; it may raise ``ValueError``."""
-        self._run_source = run
 
     def show(self, trace: TraceData, setting: Sequence[int | None] = ()) -> None:
         """Play another trace from the current step, or from its last step if it has fewer."""
@@ -77,9 +74,9 @@ class Player(anywidget.AnyWidget):
         """Answer a page that looks for its kernel; run a program that the reader wrote."""
         if content == "there?":
             self.send("here")
-        elif isinstance(content, dict) and "source" in content and self._run_source is not None:
+        elif isinstance(content, dict) and "source" in content and self.run_source is not None:
             try:
-                self._run_source(content["source"])
+                self.run_source(content["source"])
             except (TypeError, ValueError) as error:
                 self.send({"refused": str(error)})
 
