@@ -81,6 +81,12 @@ def source_passages(path: Path) -> Iterator[Passage]:
     yield from sentences(place, tree)
 
 
+def fact_passages(path: Path) -> Iterator[Passage]:
+    """The sentences of a table of facts, one on each line."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        yield Passage(str(path.relative_to(ROOT)), number, line.partition(" = ")[2].strip('"'))
+
+
 def docstrings(place: str, tree: ast.Module) -> Iterator[Passage]:
     definitions = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(tree):
@@ -120,6 +126,7 @@ def documents() -> dict[str, list[Passage]]:
         (markdown_passages, tracked("*.md")),
         (notebook_passages, tracked("notebooks/*.ipynb", "solutions/*.ipynb")),
         (source_passages, tracked("gradtrace/src/*.py", "src/*.py", "book/_ext/*.py")),
+        (fact_passages, tracked("gradtrace/src/*/facts.toml")),
     )
     return {
         str(path.relative_to(ROOT)): list(read(path))

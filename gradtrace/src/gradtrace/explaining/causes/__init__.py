@@ -1,15 +1,17 @@
 """The table of causes: the failures of a graph, the facts that entail them, and the texts.
 
 The text of an error gives its *family*. Within a family the first of its :data:`CRITERIA` whose
-facts hold gives the *cause*. Each fact has a name and a sentence in
-:mod:`gradtrace.explaining.causes.facts`; :mod:`gradtrace.explaining.evidence` and
-:mod:`gradtrace.explaining.silent` establish it. The documentation of families, causes and the JSON
-report is generated from this package, which therefore needs no PyTorch.
+facts hold gives the *cause*. Each fact has a name and, in ``facts.toml``, a sentence;
+:mod:`gradtrace.explaining.evidence` and :mod:`gradtrace.explaining.silent` establish it. The
+documentation of families, causes and the JSON report is generated from this package, which
+therefore needs no PyTorch.
 """
+
+import tomllib
+from pathlib import Path
 
 from gradtrace.explaining.causes import freed, modified, no_graph, silent, unsupported
 from gradtrace.explaining.causes.errors import FAMILIES, PATTERNS, family_of
-from gradtrace.explaining.causes.facts import FACTS
 from gradtrace.explaining.causes.table import (
     CERTAIN,
     LIKELY,
@@ -48,6 +50,8 @@ KEYS = {
     "otherwise": "the alternative to try next, where the fix is not proven",
     "warnings": "findings of the family silent, each with the keys above",
 }
+
+FACTS = tomllib.loads(Path(__file__).with_name("facts.toml").read_text(encoding="utf-8"))
 
 _MODULES = (freed, modified, no_graph, unsupported, silent)
 
