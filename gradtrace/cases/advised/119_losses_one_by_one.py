@@ -1,5 +1,4 @@
 # obeys: add the losses and call backward() once
-# obeys: add them and call backward() once
 import torch
 import torch.nn.functional as F
 from torch import nn

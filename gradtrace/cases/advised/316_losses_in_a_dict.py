@@ -1,4 +1,3 @@
-# obeys: add them and call backward() once
 # obeys: add the losses and call backward() once
 import torch
 import torch.nn as nn

@@ -80,7 +80,8 @@ class Reuse(Evidence):
             next((v.name for v in self.variables if _torch.grad_fn_of(v.value) in loss), None)
             for loss in losses
         )
-        distinct = first and second and first != second
+        # One line that runs for each of several losses adds more than two.
+        distinct = first and second and first != second and self.began_at != self.raised_at
         return {
             "it": carriers.name_of(self.naming),
             "tensor": self.tensor,
