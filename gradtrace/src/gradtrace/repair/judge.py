@@ -160,6 +160,7 @@ class Judge:
             judgement.reasons = [reason for reason in reasons if reason]
             if judgement.reasons:
                 return judgement
+        own_question = own_question or self._is_cut_meant(candidate, run)
         judgement.question = own_question or question or self._is_training_meant(candidate, run)
         is_changed = self._first_changed_gradient(candidate, run) is not None
         if candidate.repair == kinds.DETACH and is_changed:
@@ -499,6 +500,21 @@ class Judge:
         if not new or leaves - self.trained:
             return None
         return f"{'is' if len(new) == 1 else 'are'} {self._listed(new, '')} to be trained?"
+
+    def _is_cut_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
+        """Ask about parameters that the failing loss no longer reaches, if no later step uses them.
+
+        Where a later step does, the loss of another iteration trains them.
+        """
+        number = self.failing_call
+        is_known = self._has_reference and number <= min(len(self._program.calls), len(run.calls))
+        if not candidate.repair.cuts or candidate.repair in _DETACHED_AT_USE or not is_known:
+            return None
+        expected, call = (r.calls[number - 1].gradients.keys() for r in (self._program, run))
+        stepping = {step.optimizer for step in run.steps_after(number)}
+        owned = (key for key in sorted(expected - call) if run.owners(key))
+        lost = [key for key in owned if stepping.isdisjoint(run.owners(key))]
+        return f"is this loss to leave {self._listed(lost, '')} untrained?" if lost else None
 
     # What is missing for a proof.
 

@@ -90,7 +90,7 @@ CAUSES = (
             "detach {tensor|the tensor} once, directly after the computation, because it depends on"
             " no parameter that is trained",
             needs=("others_are_trained",),
-            proof=("optimizers_are_known", "every_entry_is_named"),
+            proof=("optimizers_are_known", "every_entry_is_named", "never_stepped"),
             otherwise="recompute {it|the tensor} in each iteration, if it is to be trained",
         ),
         Fix(

@@ -95,7 +95,10 @@ CAUSES = (
         "view_changed_inplace",
         "a view that must not be written to (of unbind, split or chunk, or one that a custom"
         " function returned) was changed in place",
-        Fix("make a new tensor instead: x = x * s in place of x *= s; or write into a clone"),
+        Fix(
+            "make a new tensor, x = x * s in place of x *= s, and use it from there on; in a loop"
+            " over the views, collect the new tensors and combine them with torch.stack() or cat()"
+        ),
     ),
     _unsupported(
         "donated_buffers",

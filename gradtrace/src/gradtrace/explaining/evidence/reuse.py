@@ -400,6 +400,12 @@ class Reuse(Evidence):
         ids = {id(leaf) for leaf in self._leaves(passable)}
         return any(id(leaf) not in ids for leaf in self.training.trained(self._all_leaves))
 
+    @property
+    def never_stepped(self) -> bool:
+        """Whether no optimizer, also none that is gone, has changed a leaf of the freed part."""
+        storages = self._storages(self._inputs)
+        return all(storages.isdisjoint(s.storages or ()) for s in self.timeline.steps)
+
     @cached_property
     def several_optimizers(self) -> bool:
         return len(self.training.optimizers) > 1

@@ -46,7 +46,7 @@ def _is_update(source: Source, node: ast.stmt) -> bool:
 def _is_read_later(source: Source, node: ast.stmt) -> bool:
     """Whether the changed tensor is read under this name after the statement, or in its loop."""
     changed = changes_in_place(node)
-    in_loop = any(True for _ in source.loops_around(node))
+    in_loop = any(True for _ in source.loops_around(node)) and not _loop_variables(source, node)
     if in_loop or not isinstance(node, ast.AugAssign | ast.Expr):
         return True
     if any(name.startswith("self.") for name in changed):
@@ -57,6 +57,13 @@ def _is_read_later(source: Source, node: ast.stmt) -> bool:
         for statement in source.statements(source.scope_of(node))
         if statement is not node and statement.lineno >= end
     )
+
+
+def _loop_variables(source: Source, node: ast.stmt) -> set[str]:
+    """Return the variables of the innermost loop that a statement changes in place."""
+    loop = next(source.loops_around(node), None)
+    target = [loop.target] if isinstance(loop, ast.For) else []
+    return changes_in_place(node) & {name.id for t in target for name in source.all(ast.Name, t)}
 
 
 def out_of_place(failure: Failure) -> Iterator[Candidate]:
@@ -116,6 +123,8 @@ def clone_the_written(failure: Failure) -> Iterator[Candidate]:
     """Insert ``x = x.clone()`` before the in-place change."""
     for statement in _in_place_statements(failure):
         source, node = statement.source, statement.node
+        if _loop_variables(source, node) and not _is_read_later(source, node):
+            continue  # the clone would be lost
         for name in sorted(changes_in_place(node)):
             if re.fullmatch(r"[\w.]+", name):
                 tensor = name.removesuffix(".data")
