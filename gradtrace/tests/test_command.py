@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pty
@@ -432,32 +431,6 @@ def test_keyboard_is_the_programs(script):
     os.write(ours, b"typed\n")
     seen = command(path, stdin=theirs)
     assert seen.stdout == f"{os.getpid()} True typed\n"
-
-
-def on_terminal(path: str, folder: Path, **environment: str) -> str:
-    """What a watched program writes to a terminal, its standard error."""
-    ours, theirs = pty.openpty()
-    done = subprocess.Popen(
-        [sys.executable, "-m", "gradtrace", path], cwd=folder, stdout=theirs, stderr=theirs,
-        env={**os.environ, "TERM": "xterm", "PYTHON_COLORS": "0", **environment},
-    )  # fmt: skip
-    os.close(theirs)
-    written = b""
-    with contextlib.suppress(OSError):  # Linux: the other side is closed
-        while part := os.read(ours, 4096):
-            written += part
-    os.close(ours)
-    assert done.wait() == 1
-    return written.decode().replace("\r\n", "\n")
-
-
-def test_the_fix_is_coloured_on_a_terminal_only(script, tmp_path):
-    path = script(FAILING + "\n", "failing.py")
-    coloured = on_terminal(path, tmp_path)
-    line = re.search(r"^\x1b\[1;32m(  fix: .*)\x1b\[0m$", coloured, re.M)
-    assert line, coloured
-    assert "\x1b" not in on_terminal(path, tmp_path, NO_COLOR="1")
-    assert "\x1b" not in command(path).stderr
 
 
 def test_paths_are_relative_to_the_working_directory(script, tmp_path):

@@ -21,11 +21,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from gradtrace.explaining.causes import SCHEMA
-from gradtrace.terminal import has_colour, highlight_fix
 
 if TYPE_CHECKING:
     from gradtrace.explaining.diagnosis import Diagnosis
@@ -54,8 +52,6 @@ class Session:
 
         self.watch = watch(strict=self.strict)
         _follow_spawned(self.strict)
-        if has_colour(sys.stderr) and sys.excepthook is sys.__excepthook__:
-            sys.excepthook = _print_in_colour
         if self.function:
             self.recording = CallRecorder(vars(sys.modules["__main__"])["__file__"], self.function)
             self.recording.__enter__()
@@ -83,7 +79,7 @@ class Session:
         in_traceback = _explained(error)  # with the traceback
         diagnosis = watch.explain(error)
         if diagnosis is not None and not in_traceback:
-            self.say(highlight_fix(diagnosis.text(), sys.stderr))
+            self.say(diagnosis.text())
         return diagnosis
 
     def _write_report(self, error: BaseException | None, diagnosis: Diagnosis | None) -> None:
@@ -159,27 +155,8 @@ def _follow_spawned(strict: bool) -> None:
 
 def _explained(error: BaseException) -> bool:
     """Whether one of the exception's notes, which a traceback shows, is an explanation."""
-    return any(map(_is_explanation, getattr(error, "__notes__", ())))
-
-
-def _is_explanation(note: object) -> bool:
-    return isinstance(note, str) and note.startswith("gradtrace")
-
-
-def _print_in_colour(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    """Print a traceback as Python does, with the fix in colour; the notes stay as they are."""
-    notes = getattr(error, "__notes__", None)
-    if notes is not None:
-        error.__notes__ = [
-            highlight_fix(note, sys.stderr) if _is_explanation(note) else note for note in notes
-        ]
-    try:
-        sys.__excepthook__(kind, error, trace)
-    finally:
-        if notes is not None:
-            error.__notes__ = notes
+    notes = getattr(error, "__notes__", ())
+    return any(isinstance(note, str) and note.startswith("gradtrace") for note in notes)
 
 
 def _message(error: BaseException) -> str:

@@ -12,7 +12,6 @@ from gradtrace.repair.edits import Source, write
 from gradtrace.repair.proof import prove
 from gradtrace.repair.run.observations import RunLimits
 from gradtrace.repair.run.processes import Launcher, LauncherEnded
-from gradtrace.terminal import highlight_fix
 
 _USAGE = "gradtrace fix [options] (script.py | -m module) [arguments]"
 
@@ -100,7 +99,7 @@ def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> i
     if options.list:
         print(proof_text.listing(proof), file=printed)
         return 0
-    print(highlight_fix(proof_text.text(proof), printed), file=printed)
+    print(proof_text.text(proof), file=printed)
     outcome = proof_text.outcome(proof)
     if not options.apply or not proof.accepted:
         if proof.accepted:
