@@ -1,5 +1,4 @@
 # obeys: use an out-of-place operation
-# obeys: build a new tensor from the changed and the unchanged parts
 import numpy as np
 import torch
 from torch import nn
