@@ -126,7 +126,7 @@ def documents() -> dict[str, list[Passage]]:
         (markdown_passages, tracked("*.md")),
         (notebook_passages, tracked("notebooks/*.ipynb", "solutions/*.ipynb")),
         (source_passages, tracked("gradtrace/src/*.py", "src/*.py", "book/_ext/*.py")),
-        (fact_passages, tracked("gradtrace/src/*/facts.toml")),
+        (fact_passages, tracked("gradtrace/src/*/texts.toml")),
     )
     return {
         str(path.relative_to(ROOT)): list(read(path))

@@ -96,8 +96,8 @@ CAUSES = (
         "a view that must not be written to (of unbind, split or chunk, or one that a custom"
         " function returned) was changed in place",
         Fix(
-            "make a new tensor, x = x * s in place of x *= s, and use it from there on; in a loop"
-            " over the views, collect the new tensors and combine them with torch.stack() or cat()"
+            "make a new tensor and use it from there on: x = x * s in place of x *= s. In a loop"
+            " over the views, collect the new tensors and combine them with torch.stack()"
         ),
     ),
     _unsupported(
