@@ -639,8 +639,7 @@ def test_a_backward_of_the_programs_own_is_not_proven_by_running_it(proof):
 def test_a_gradient_is_not_lost_where_the_program_failed_before_backward(proof):
     result = proof(WRITTEN_INTO_PARAMETER)
     assert not result.accepted, proof_text.text(result)
-    missing = "runs, but encoder.weight, encoder.bias get no gradient"
-    assert reason(result, "under torch.no_grad()") == missing
+    assert "encoder.weight, encoder.bias" in reason(result, "under torch.no_grad()")
     trained_elsewhere = "net(table[:3]).pow(2).mean() + encoder(x).pow(2).mean()"
     result = proof(
         WRITTEN_INTO_PARAMETER.replace("net(table[:3]).pow(2).mean()", trained_elsewhere)

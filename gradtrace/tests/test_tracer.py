@@ -734,7 +734,7 @@ def test_variables_inside_containers_modules_and_objects():
     assert set(names(seen)) == {
         "self.cache[0]", "captured", "GLOBAL['kept']", "listed[0]", "nested['a'][0]",
         "nested['a'][1][0]", "nested[3]", "nested[type 2]", "record.value", "slotted.value",
-        "pair[0]", "pair[1]", "queue[0]", "ordered['a']", "lazy['a']", "deep.0.0.weight",
+        "pair.first", "pair.second", "queue[0]", "ordered['a']", "lazy['a']", "deep.0.0.weight",
     }  # fmt: skip
     values = dict(seen.steps[-1].values)
     assert values["number"] == "0.333333"

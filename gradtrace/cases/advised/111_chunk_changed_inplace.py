@@ -1,4 +1,4 @@
-# obeys: make a new tensor instead
+# obeys: make a new tensor and use it from there on
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -13,11 +13,13 @@ import inspect
 import itertools
 import linecache
 import os
+import posixpath
+import re
 import signal
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType
@@ -396,3 +398,29 @@ _ADDRESS = 2**32  # such a number is an object's id, which the next run does not
 def _key(key: Any, place: int) -> str:
     named = type(key) in PLAIN and not (type(key) is int and abs(key) >= _ADDRESS)
     return repr(key) if named else f"{type(key).__name__} {place}"
+
+
+_SHOWN = 4  # names
+
+
+def names_of(parameters: Iterable[torch.Tensor]) -> str | None:
+    """Return the names under which the program's variables reach these parameters."""
+    names = _names(parameters)
+    remainder = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + remainder or None
+
+
+def module_of(parameters: Iterable[torch.Tensor]) -> str | None:
+    """Return the name of the module that holds all these parameters, or None."""
+    paths = [name.rpartition(".")[0].replace(".", "/") for name in _names(parameters)]
+    path = posixpath.commonpath(paths) if paths else ""
+    return re.sub(r"(/\d+)+$", "", path).replace("/", ".") or None
+
+
+def _names(parameters: Iterable[torch.Tensor]) -> list[str]:
+    """Return one name for each of these parameters that a variable reaches."""
+    ids, names = {id(parameter) for parameter in parameters}, dict[int, str]()
+    for variable in user_variables(sys._getframe(1)):
+        if id(variable.value) in ids:
+            names.setdefault(id(variable.value), variable.name)
+    return [*names.values()]

@@ -16,11 +16,11 @@ from gradtrace.autograd.frames import (
     Found,
     Location,
     belongs_to_user,
+    names_of,
     namespace,
     user_frames,
     user_variables,
 )
-from gradtrace.autograd.matching_names import names_of
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis

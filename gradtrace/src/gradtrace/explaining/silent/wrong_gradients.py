@@ -11,8 +11,8 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import place_of, user_frame
-from gradtrace.autograd.matching_names import module_of, named_like, names_of
+from gradtrace.autograd.frames import module_of, names_of, place_of, user_frame
+from gradtrace.autograd.matching_names import named_like
 from gradtrace.autograd.nodes import ALIVE
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
