@@ -80,8 +80,9 @@ class Reuse(Evidence):
             next((v.name for v in self.variables if _torch.grad_fn_of(v.value) in loss), None)
             for loss in losses
         )
-        # One line that runs for each of several losses adds more than two.
-        distinct = first and second and first != second and self.began_at != self.raised_at
+        distinct = first and second and first != second
+        # One line may call backward() on more losses than these two.
+        is_sum = distinct and self.began_at != self.raised_at
         return {
             "it": carriers.name_of(self.naming),
             "tensor": self.tensor,
@@ -89,7 +90,7 @@ class Reuse(Evidence):
             "detached": carriers.detached(self.carriers),
             "first": first if distinct else None,
             "second": second if distinct else None,
-            "sum": f"({first} + {second}).backward()" if distinct else None,
+            "sum": f"({first} + {second}).backward()" if is_sum else None,
         }
 
     # The new part of this graph.
