@@ -6,7 +6,7 @@
 2. :mod:`~gradtrace.repair.rules` edits its source in every way that could apply at the lines
    involved, the usual wrong advice included (:mod:`~gradtrace.repair.edits` keeps comments and
    layout).
-3.  Each candidate runs in its own process, in which a :mod:`~gradtrace.repair.run.recorder` records
+3. Each candidate runs in its own process, in which a :mod:`~gradtrace.repair.run.recorder` records
    the effect of each backward call on each parameter.
 4. :mod:`~gradtrace.repair.judge` compares the records: a candidate is proven, rejected for a
    reason, or unproven.  :mod:`~gradtrace.repair.proof` runs all this, and
