@@ -296,6 +296,15 @@ def test_the_receiver_of_a_method_is_cloned_where_it_is_the_changed_tensor(list_
     assert "self.queue.clone().detach()" in edited(listed, "self.queue.clone() at line 2")
 
 
+@pytest.mark.parametrize("function", ["F.relu_(h, a)", "torch.nn.init.zeros_(h)", "torch.sin_(h)"])
+def test_an_in_place_function_changes_its_first_argument(list_candidates, function):
+    text = f"h = w.exp()\n{function}\nh.sum().backward()\n"
+    listed = list_candidates(text, 3, began_at=2, family="modified", cause="inplace_on_saved")
+    out_of_place = edited(listed, "out of place at line 2")
+    assert f"h = {function.replace('_(', '(')}\n" in out_of_place
+    assert f"h = h.clone()\n{function}\n" in edited(listed, "h = h.clone() before line 2")
+
+
 def test_a_result_that_two_losses_use_is_computed_again_from_a_detached_tensor(list_candidates):
     text = (
         "z = E(x)\nd_z = D(z)\nloss = f(d_z)\nd_loss = g(d_z)\n"

@@ -188,7 +188,7 @@ def state_changed(code: CodeType) -> dict[str, int]:
                 pass
             case _:
                 continue
-        if not _lines_that_assign(scope, root_of(ast.unparse(target))):
+        if not lines_that_assign(scope, root_of(ast.unparse(target))):
             changed.setdefault(ast.unparse(target), node.lineno)
     return changed
 
@@ -211,15 +211,10 @@ def only_call(file: str, function: str) -> int | None:
     return calls[0].lineno if len(calls) == 1 else None
 
 
-def assigns_name(loop: Loop, name: str) -> bool:
-    """Whether the loop assigns this variable outside the functions that are defined in it."""
-    return bool(_lines_that_assign(loop, name))
-
-
 def assigned_at(frame: FrameType, name: str) -> int | None:
     """Return the last line up to the running one that assigns the variable in this frame."""
     scope = scope_of(frame)
-    lines = [] if scope is None else _lines_that_assign(scope, name)
+    lines = [] if scope is None else lines_that_assign(scope, name)
     return max((line for line in lines if line <= frame.f_lineno), default=None)
 
 
@@ -233,12 +228,12 @@ def assigned_once(frame: FrameType, name: str) -> bool:
     scope = scope_of(frame) if is_local else next(_nodes(file, ast.Module), None)
     if scope is None or any(name in n.names for n in _nodes(file, ast.Global, ast.Nonlocal)):
         return False
-    lines = _lines_that_assign(scope, name)
+    lines = lines_that_assign(scope, name)
     loops = [node for node in own_nodes(scope) if isinstance(node, Loop)]
     return bool(lines) and not any(covers(loop, line) for loop in loops for line in lines)
 
 
-def _lines_that_assign(scope: ast.AST, name: str) -> list[int]:
+def lines_that_assign(scope: ast.AST, name: str) -> list[int]:
     """Return the lines of a scope, without the functions inside it, that assign this variable."""
     return [
         node.lineno

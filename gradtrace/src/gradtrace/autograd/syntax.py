@@ -72,12 +72,20 @@ def written_in_place(node: ast.AST) -> ast.expr | None:
             return None  # no tensor is indexed by a string, but dicts and os.environ are
         case ast.AugAssign(target=target) | ast.Assign(targets=[ast.Subscript() as target]):
             return without_index(target)
-        case ast.Call(func=ast.Attribute(value=target, attr=name)):
+        case ast.Call(func=ast.Attribute(attr=name)):
             in_place = re.fullmatch(r"[a-z]\w*[a-z0-9]_", name) and name not in _NOT_IN_PLACE
-            return without_index(target) if in_place else None
+            return without_index(operand_of(node)) if in_place else None
     return None
 
 
+def operand_of(call: ast.Call) -> ast.expr:
+    """Return the ``x`` of a call such as ``x.relu_()`` or, as a function, ``F.relu_(x)``."""
+    assert isinstance(call.func, ast.Attribute)
+    is_function = _MODULE.fullmatch(ast.unparse(call.func.value)) and call.args
+    return call.args[0] if is_function else call.func.value
+
+
+_MODULE = re.compile(r"torch|F|(torch\.)?(nn\.)?(functional|init)")
 _NOT_IN_PLACE = (
     "requires_grad_", "share_memory_", "detach_", "retain_grad_", "clip_grad_norm_",
     "clip_grad_value_",

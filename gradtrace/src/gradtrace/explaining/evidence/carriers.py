@@ -52,7 +52,7 @@ class Holder(NamedTuple):
         if self.owners:
             return False
         loop = source.loop_around(self.frame)
-        if loop is not None and not source.assigns_name(loop, self.name):
+        if loop is not None and not source.lines_that_assign(loop, self.name):
             return True
         return source.assigned_once(self.frame, self.name)
 
@@ -64,7 +64,7 @@ class Holder(NamedTuple):
         if scoped and root not in frame.f_code.co_varnames:
             return True  # a global, or a variable of an enclosing function
         loop = source.loop_around(frame)
-        if loop is not None and source.assigns_name(loop, root):
+        if loop is not None and source.lines_that_assign(loop, root):
             return reads_first(loop, root)
         return not scoped or loop is not None or source.assigned_at(frame, root) is None
 

@@ -6,7 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from gradtrace.autograd.syntax import changes_in_place, reads, value_of, written_in_place
+from gradtrace.autograd.syntax import (
+    changes_in_place,
+    operand_of,
+    reads,
+    value_of,
+    written_in_place,
+)
 from gradtrace.repair.edits import Edit, Source
 from gradtrace.repair.kinds import CLONE_USED, CLONE_WRITTEN, NO_GRAD, OUT_OF_PLACE
 from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit
@@ -97,9 +103,9 @@ def out_of_place(failure: Failure) -> Iterator[Candidate]:
 
 
 def _receiver(call: ast.expr) -> ast.Name | ast.Attribute | ast.Subscript | None:
-    """Return ``x`` of ``x.sub_(y).mul_(z)``."""
+    """Return ``x`` of ``x.sub_(y).mul_(z)`` or ``F.relu_(x)``."""
     while isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-        call = call.func.value
+        call = operand_of(call)
     return call if isinstance(call, ast.Name | ast.Attribute | ast.Subscript) else None
 
 
