@@ -31,6 +31,7 @@ from gradtrace.explaining.causes import CAUSES, OBSERVED, Criterion
 from gradtrace.explaining.diagnose import build_diagnosis, decide, failure
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.base import Evidence
+from gradtrace.explaining.postmortem import explain
 from gradtrace.explaining.watcher import watch
 from gradtrace.watching.record import BackwardCall, Record
 
@@ -154,6 +155,17 @@ def test_error_is_explained_without_a_strict_watch_or_called_unknown(program, ru
     assert _line(found.raised_at) == program.line("raised") or program.line("raised") is None
     if found.began_at is not None and program.line("began"):
         assert found.began_at.line == program.line("began"), found
+
+
+def test_an_error_that_was_raised_from_autograds_is_explained():
+    loss = torch.ones(2, requires_grad=True).exp().sum()
+    loss.backward()
+    with pytest.raises(ValueError) as raised:
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            raise ValueError("the step failed") from error
+    assert explain(raised.value).family == "freed"
 
 
 def test_an_entry_of_a_dict_is_not_where_a_tensor_changed(run):

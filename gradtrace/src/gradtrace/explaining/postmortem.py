@@ -27,7 +27,7 @@ from gradtrace.watching.record import Record
 
 
 def explain(exception: BaseException | None = None) -> Diagnosis | None:
-    """Explain ``exception``, or the last one that was printed.
+    """Explain ``exception`` (or the one from which it was raised), or the last one printed.
 
     Returns:
         A :class:`~gradtrace.explaining.diagnosis.Diagnosis`; None when the error is not one of
@@ -54,6 +54,8 @@ def explain(exception: BaseException | None = None) -> Diagnosis | None:
     outputs = next(_called_on(exception), None)
     with undisturbed():
         diagnosis = failure(Record(), exception, outputs, (), None)
+    if diagnosis is None and exception.__cause__ is not None:  # raise … from
+        return explain(exception.__cause__)
     if diagnosis is None or outputs is None:
         return diagnosis
     if diagnosis.family == "freed":
