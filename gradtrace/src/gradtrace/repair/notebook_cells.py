@@ -20,14 +20,14 @@ from gradtrace.repair.run.processes import Launcher
 
 _CELL = re.compile(r"^# Cell In\[(\d+)\]\n", re.MULTILINE)
 # Lines for IPython or the shell, and cells in another language; what they did is not repeated.
-_MAGIC_LINE = re.compile(r"^\s*[%!].*$", re.MULTILINE)
+_MAGIC_LINE = re.compile(r"^([ \t]*)(?:%time[ \t]+(.*)|[%!].*)$", re.MULTILINE)
 _FOREIGN_CELL = re.compile(r"%%(?!time\b|capture\b)")
 
 
 def script_of(cells: Mapping[int, str]) -> str:
     """Return the cells as one script, each below its number, without their magics.
 
-    >>> print(script_of({1: "%%time\\nx = 1", 2: "!ls", 3: "%%bash\\nls", 4: "x += 1"}))
+    >>> print(script_of({1: "%%time\\nx = 1", 2: "!ls", 3: "%%bash\\nls", 4: "\\n%time x += 1"}))
     # Cell In[1]
     <BLANKLINE>
     x = 1
@@ -36,12 +36,13 @@ def script_of(cells: Mapping[int, str]) -> str:
     <BLANKLINE>
     <BLANKLINE>
     # Cell In[4]
+    <BLANKLINE>
     x += 1
     <BLANKLINE>
     """
     return "\n".join(
         # An empty line takes the place of a magic, so that the other lines keep their numbers.
-        f"# Cell In[{number}]\n{_MAGIC_LINE.sub('', cell)}\n"
+        f"# Cell In[{number}]\n" + _MAGIC_LINE.sub(r"\1\2", cell) + "\n"
         for number, cell in cells.items()
         if not _FOREIGN_CELL.match(cell)
     )
