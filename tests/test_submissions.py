@@ -410,6 +410,15 @@ def test_what_an_answer_uses_of_other_cells_is_taken_with_it():
     assert given.notes == (f"taken from other cells for {ONE}: FACTOR, OTHER, helper, inner, np",)
 
 
+@pytest.mark.parametrize(
+    "change", ["x[i] = n", "x[i], y = n, 2", "[*x[i:], (y, x[i].n)] = n", "x.n[i] += n"]
+)
+def test_a_change_in_place_defines_neither_its_index_nor_its_value(change):
+    cells = ["i, n, x = 0, 1, []", change, "k = [n for i in x]"]
+    assert cell_sources.needed({"i", "n"}, cells, ()) == (cells[0],)
+    assert cell_sources.needed({"x"}, cells, ()) == tuple(cells[:2])
+
+
 def test_of_a_line_that_statements_share_only_what_is_used_is_taken():
     """However deep it is: Python reads deeper sources than it writes."""
     found = notebook()

@@ -58,9 +58,10 @@ def without_magic(source: str) -> str:
 
 
 def _read(source: str) -> tuple[str, ast.Module | None]:
-    """Return the source as Python reads it, and its tree, which must not be changed.
+    """Return the source as Python reads it, and its tree; None if it is too long or no Python.
 
-    Magic is removed only if Python cannot read the source: ``%`` may continue an expression.
+    The tree is cached: do not change it.  Magic is removed only if Python cannot read the source
+    otherwise, because ``%`` may continue an expression.
     """
     if len(source) > MAX_CHARACTERS:
         return source, None
@@ -94,7 +95,7 @@ def defined_names(source: str) -> set[str]:
 
 
 def _defined(node: ast.stmt) -> set[str]:
-    """Return the names that a statement defines, also within an ``if`` or a ``try``."""
+    """Return the names that a statement defines, also in an ``if``, a loop or a ``try`` within."""
     names: set[str] = set()
     todo: list[ast.AST] = [node]
     while todo:
@@ -105,6 +106,8 @@ def _defined(node: ast.stmt) -> set[str]:
             names |= {(alias.asname or alias.name).partition(".")[0] for alias in inner.names}
         elif isinstance(inner, ast.Name):
             names |= {inner.id} if isinstance(inner.ctx, ast.Store) else set()
+        elif isinstance(inner, ast.comprehension):  # its variables exist only in it
+            todo += [inner.iter, *inner.ifs]
         else:
             todo += ast.iter_child_nodes(inner)
     return names
@@ -145,7 +148,7 @@ class _Statement:
 
 
 def _statements(number: int, source: str) -> list[_Statement]:
-    """Return the statements of the top level of cell ``number`` that define something."""
+    """Return the statements of the top level of cell ``number`` that define or change a name."""
     text, tree = _read(source)
     if tree is None:
         return []
@@ -166,24 +169,33 @@ def _statements(number: int, source: str) -> list[_Statement]:
 
 
 def _changed(node: ast.stmt) -> set[str]:
-    """Return the names whose values a statement changes in place: ``x += 1``, ``x[0] = 1``."""
-    if isinstance(node, ast.AugAssign):
-        targets = [node.target]
-    elif isinstance(node, ast.Assign):
-        targets = [t for t in node.targets if isinstance(t, ast.Attribute | ast.Subscript)]
-    else:
-        return set()
-    return {name.id for t in targets for name in ast.walk(t) if isinstance(name, ast.Name)}
+    """Return the names of the objects that an assignment changes: ``x += 1``, ``x[i], y.z = 1, 2``.
+
+    An assignment within another statement, such as a loop, does not count.
+    """
+    targets: list[ast.expr] = [node.target] if isinstance(node, ast.AugAssign) else []
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        parts = [p for p in ast.walk(target) if isinstance(p, ast.Attribute | ast.Subscript)]
+        targets += [part for part in parts if isinstance(part.ctx, ast.Store)]
+    return {name.id for name in map(_changed_object, targets) if isinstance(name, ast.Name)}
+
+
+def _changed_object(target: ast.expr) -> ast.expr:
+    """Return ``x`` for a target such as ``x.y[i]``."""
+    while isinstance(target, ast.Attribute | ast.Subscript):
+        target = target.value
+    return target
 
 
 def needed(names: Iterable[str], cells: Sequence[str], satisfied: Iterable[str]) -> tuple[str, ...]:
     """Return the statements that define ``names``, and those that they depend on, in order.
 
-    These are imports, functions, classes and assignments: the last one of each name, and earlier
-    ones if it reads the name itself.  Expression statements (a call, a plot) are left out.
+    These are, for each name, the last statement that defines or changes it, and earlier ones if it
+    reads the name itself; for a name that none defines, every ``import *``.  Expression statements
+    (a call, a plot) are left out, and cells beyond :data:`MAX_CHARACTERS` in total.
 
     Args:
-        known: names that need no definition from here.
+        satisfied: names that need no definition from here.
 
     >>> cells = ["import math\\nprint('hello')", "def half(x): return x / 2\\nmath.tau", "y = 1"]
     >>> needed({"half", "y", "torch"}, cells, {"torch"})

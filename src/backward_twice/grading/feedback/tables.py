@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import csv
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -135,7 +134,7 @@ def write_class(
                 possible = [_points(max_points[exercise]) for exercise in exercises]
                 writer.writerow(["    Points Possible", *[""] * (gap - 1), *possible])
             for person in roster.people:
-                line([_cell(cell) for cell in person.cells], points.get(person, {}))
+                line([safe(cell) for cell in person.cells], points.get(person, {}))
         strangers = [student for student in points if isinstance(student, str)]
         for student in strangers:
             gap = len(roster.columns) - 1 if roster else 0
@@ -159,11 +158,6 @@ def _twice(rows: Sequence[Row]) -> str:
 
 def _points(number: float) -> str:
     return f"{number:.10g}"
-
-
-def _cell(text: str) -> str:
-    """Return a cell of the class list; an identifier stays unchanged, so that it is found again."""
-    return text if re.fullmatch(r"\w[\w.@+-]*", text) else safe(text)
 
 
 @contextmanager
