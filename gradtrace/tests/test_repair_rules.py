@@ -381,6 +381,7 @@ def test_gradients_that_a_function_does_not_return_are_none(list_candidates, ret
             "new_a = f(w)\ndel self.a\nself.a = new_a\nnew_b = g(w)\ndel self.b\nself.b = new_b\n",
         ),
         ("inner = copy.deepcopy(model)\n", "never_trained", 1, "inner = model\n"),
+        ("y = f(h, scale=old).detach()\n", "never_trained", 1, "y = f(h, scale=old.detach())\n"),
         (
             "def update(value):\n    total.x = total.x + value\n\nupdate(loss)\n",
             "graph_grows", 2, "update(loss.item())\n",

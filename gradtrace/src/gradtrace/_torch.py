@@ -285,11 +285,10 @@ no_torch_function = torch._C.DisableTorchFunction
 no_dispatch_modes = _disable_current_modes
 
 
-def others_drive() -> bool:
-    """Whether other code of PyTorch examines, transforms or records the running operations.
+def is_intercepted() -> bool:
+    """Whether a dispatch mode, a torch.func transform or torch.jit.trace handles each operation.
 
-    Such code passes fake and functional tensors (torch.func, torch.jit.trace, torch.export and so
-    on), which are not the program's.
+    Such code passes fake and functional tensors, which are not the program's.
     """
     return bool(
         torch._C._len_torch_dispatch_stack()

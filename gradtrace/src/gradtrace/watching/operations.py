@@ -156,7 +156,7 @@ class Observer(_torch_hooks.Mode):
             if kind is NO_EFFECT or kind is SET_DATA:
                 return func(*args, **kwargs)
             site = self._sites.at(frame)
-            if not _torch.others_drive() and not _is_librarys_own(kind, func, site):
+            if not _torch.is_intercepted() and not _is_librarys_own(kind, func, site):
                 operation = self._before(kind, func, args, kwargs, frame, site)
             # Not stored: the globals may be large.
             stand_in = FunctionType(site.stand_in, frame.f_globals)

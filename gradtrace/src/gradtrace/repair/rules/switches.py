@@ -169,11 +169,12 @@ def _question(failure: Failure) -> str | None:
 
 
 def _operands(source: Source, expression: ast.expr) -> list[ast.Name]:
-    """Return the operands of an expression, those whose names suggest an old value first."""
+    """Return at most four variables that an expression computes with, those named as old first."""
     operands = []
     for name in source.all(ast.Name, expression):
         parent = source.parent(name)
-        is_argument = isinstance(parent, ast.Call | ast.keyword) and name is not parent.func  # type: ignore[union-attr]
+        is_function = getattr(parent, "func", None) is name
+        is_argument = isinstance(parent, ast.Call | ast.keyword) and not is_function
         if is_argument or isinstance(parent, ast.BinOp | ast.UnaryOp):
             operands.append(name)
     operands.sort(key=lambda name: not _OLD.search(name.id))
