@@ -90,5 +90,5 @@ class Drawing:
 
 
 def label_below(box: Box) -> str:
-    """Return the text below a box, right of its middle: the shape of its last result."""
+    """Return the text below a box: the shapes of its last result, marked "output" if unused."""
     return f"output {box.outputs}".rstrip() if box.end else box.outputs

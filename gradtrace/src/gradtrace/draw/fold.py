@@ -43,10 +43,10 @@ SHOWN = (16, 12, 9, 6)  # boxes: groups are opened as long as no more are shown,
 
 
 def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> Iterator[View]:
-    """Yield the first view, and one for each group that any view shows as a box, outer ones first.
+    """Yield the view of the whole graph, then one for each group that a view shows as a box.
 
-    ``excess`` returns how many times larger than its panel a view is, at most 1 if it fits; a view
-    opens as many groups as fit.
+    Outer groups come first. ``excess`` returns the ratio of a view's size to that of its panel, at
+    most 1 if the view fits. A view opens as many groups as fit.
     """
     pending = [View(tree_of_groups(scene), None)]
     for index, view in enumerate(pending):  # grows while it is read
@@ -61,7 +61,7 @@ def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> I
 
 
 def _fit(view: View, excess: Callable[[View], float]) -> None:
-    """Choose a view's boxes: all nodes if its panel has room, else as many open groups as fit."""
+    """Choose a view's boxes: up to ``WHOLE`` nodes if they fit, else open as many groups as fit."""
     ways: list[tuple[float, list[int | Group], tuple[str, ...]]] = []
     for limit in SHOWN if view.group.size > WHOLE else (WHOLE, *SHOWN):
         _choose_boxes(view, limit)
@@ -135,9 +135,9 @@ def _choose_boxes(view: View, limit: int) -> None:
 
 
 def _open_lone_group(boxes: list[int | Group], view: View, limit: int) -> None:
-    """Open the only group among the boxes, and the only group in it, to show more than one box.
+    """Open the group among the boxes, and again the group inside it, while there is only one.
 
-    A repetition may stay closed, since its title describes it.
+    It stays closed if that makes too many boxes, or if it is a stack of similar layers.
     """
     while sum(isinstance(box, Group) for box in boxes) == 1:
         place = next(k for k, box in enumerate(boxes) if isinstance(box, Group))
@@ -157,10 +157,10 @@ _ENOUGH = 8  # boxes, which is enough to show the parts
 
 
 def _opens(group: Group, shown: int) -> bool:
-    """Whether a group is opened in the enclosing view if there is room.
+    """Whether the enclosing view may show a group's members in place of the group.
 
-    A group stays closed if it says more as a whole: a module of the two lowest levels, any module
-    once enough boxes are ``shown``, one iteration of a loop, or many similar layers.
+    It may for lines, loops, time steps, at most ``_FEW`` similar layers, operations between
+    modules, and, until ``_ENOUGH`` boxes are ``shown``, modules with two levels of groups inside.
     """
     if group.kind == "run":
         return group.steps or len(repeated_items(group)) <= _FEW

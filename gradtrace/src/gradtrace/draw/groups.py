@@ -83,7 +83,7 @@ def is_module(part: int | Group) -> TypeGuard[Group]:
 
 
 def steps_suffix(group: Group) -> str:
-    """Return the owner of time steps as the end of a title: " of model"."""
+    """Return the end of a title that names the owner of time steps: " of model", or ""."""
     if group.kind == "layer" and group.scope is not None:
         return f" of {group.scope.number}"
     return f" of {'.'.join(group.path)}" if group.path else ""
@@ -107,7 +107,7 @@ def common_prefix(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def shared_module(scene: Scene, leaves: Sequence[int | Group]) -> tuple[str, ...]:
-    """Return the innermost module that contains all of these leaves."""
+    """Return the path of the innermost module that contains all leaves; groups are ignored."""
     return common_prefix(
         [scene.nodes[leaf].module for leaf in leaves if not isinstance(leaf, Group)]
     )

@@ -23,8 +23,8 @@ class Layering:
     """The layer of every box and of every dummy node; dummies are numbered after the boxes.
 
     ``parts`` lists the boxes and dummies of each part of the drawing that stands beside others; the
-    last part contains the boxes that several parts use.  ``paths`` lists, for each link, the boxes
-    and dummies that its edge passes.
+    last part contains the boxes above all others.  ``paths`` lists, for each link, the boxes and
+    dummies that its edge passes.
     """
 
     layers: list[int]
@@ -68,7 +68,7 @@ def assign_layers(
 def _with_sources(
     plan: Plan, parts: list[list[int]], lifted: set[int]
 ) -> tuple[list[list[int]], list[int]]:
-    """Add each source to the only part that uses it; return the parts and all other sources."""
+    """Add each source not ``lifted`` to the part that alone uses it; return parts and the rest."""
     part_of = {box: i for i, part in enumerate(parts) for box in part}
     users: dict[int, set[int]] = defaultdict(set)
     for i, j in plan.links:
@@ -116,7 +116,7 @@ def _insert_dummies(
 
 
 def _longest_path_layers(plan: Plan) -> list[int]:
-    """Return layers in which each box is below its inputs, and a source right above its user."""
+    """Return layers in which boxes are below their inputs, sources right above their first user."""
     users: list[list[int]] = [[] for _ in plan.boxes]
     inputs: list[set[int]] = [set() for _ in plan.boxes]
     for i, j in plan.links:
@@ -160,7 +160,7 @@ def components(plan: Plan) -> list[list[int]]:
 def _wrapped(
     rows: list[list[int]], widths: list[float], first: Set[int] = frozenset()
 ) -> list[list[int]]:
-    """Break rows that are too wide into several; boxes in ``first`` go to the upper ones."""
+    """Break rows wider than ``WIDEST_LAYER``; boxes in ``first`` go to the upper new rows."""
     wrapped: list[list[int]] = []
     for row in rows:
         edge = WIDEST_LAYER

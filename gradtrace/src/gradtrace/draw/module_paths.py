@@ -35,7 +35,7 @@ def topological_order(scene: Scene) -> list[int]:
 def infer_module_paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
     """Return the path of the module of each operation, inferred from the parameters around it.
 
-    It is empty for operations of no module.
+    The path of an operation outside all modules is empty.
     """
     direct = parameter_modules(scene, order)
 
@@ -59,7 +59,7 @@ def infer_module_paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, .
 
 
 def parameter_modules(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
-    """Return the module of the parameters of each operation that uses any."""
+    """Map each operation with parameters among its inputs to the module that contains them."""
     modules: dict[int, tuple[str, ...]] = {}
     for i in order:
         used = [scene.nodes[j].module for j in scene.nodes[i].next if scene.nodes[j].leaf]
@@ -75,7 +75,7 @@ def _align_tails(
     own: dict[int, tuple[str, ...]],
     paths: dict[int, tuple[str, ...]],
 ) -> None:
-    """Extend the paths of the operations after a stack's last layer as after its other layers."""
+    """Assign operations after a stack's last layer to that layer if its other layers have them."""
     tails: list[tuple[int, list[int]]] = []
     for i in order:
         if i in own:

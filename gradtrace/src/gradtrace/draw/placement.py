@@ -83,7 +83,7 @@ def best_placement(plan: Plan) -> Placement:
     """Return the first of several placements that fits the panel, or the one that comes closest.
 
     Parts that only parameters connect stand side by side if there is room, else below one another.
-    If the drawing is too high, boxes that several parts use stand above all columns.
+    If the drawing does not fit then, sources with several users stand above all columns.
     """
     best = _placement(plan, set())
     abreast = len(components(plan))
@@ -160,9 +160,9 @@ def _in_columns(rows: list[list[int]], units: list[_Unit], above: float) -> list
 
 
 def _drop_dummies(parts: list[list[list[list[int]]]], layering: Layering, boxes: int) -> None:
-    """Remove dummies of edges to boxes above all columns, except those in the edge's own column.
+    """Remove dummies of edges to boxes above all columns, except in the column where they start.
 
-    Such an edge leads straight up. Dummies are numbered after the ``boxes``.
+    Such edges lead straight up. Dummies are numbered after the ``boxes``.
     """
     column_of = _column_of(parts)
     for (start, end), path in layering.paths.items():
@@ -238,7 +238,6 @@ def _routes(
 
 
 def _unit_of(box: Box, tensors: list[TensorBox]) -> _Unit:
-    """Return the unit of a box with its tensors."""
     foot = END_FOOT if box.end else LABELLED_FOOT if box.outputs else ARROW_FOOT
     width, height = _width_with_label(box), box.height
     if tensors:
@@ -266,7 +265,7 @@ def _stack_height(tensors: list[TensorBox]) -> float:
 
 
 def _share_columns(plan: Plan, layering: Layering) -> list[list[int]]:
-    """Distribute the parts over columns; two share one if one ends before the other begins."""
+    """Distribute parts over columns; a part shares the column of one that ended before it began."""
     columns: list[list[int]] = []
     ends: list[int] = []
     for part, members in enumerate(layering.parts[:-1]):

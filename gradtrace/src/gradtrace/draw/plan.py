@@ -143,9 +143,9 @@ def _stubs(
 ) -> set[tuple[int, int]]:
     """Add boxes for the neighbours of an open group, as the enclosing view shows them.
 
-    Neighbours that the same boxes use are one stub, so that their edges do not cross.
-    ``neighbours`` are the inputs and the users of the group's nodes, each with the boxes that it
-    meets. Returns the links to the stubs.
+    Neighbours that are connected to the same boxes share a stub; those of a single box do not if
+    there are at most ``_STUBS``. ``neighbours`` are the inputs and the users of the group's nodes,
+    each with the boxes that it is connected to. Returns the links to the stubs.
     """
     # Nodes outside, by the box that they are in; beside single nodes each leaf is one of its own.
     one_by_one = all(box.kind != "group" for box in boxes)
@@ -189,7 +189,7 @@ def _stubs(
 
 
 def add_tensors(scene: Scene, plan: Plan, at_home: Mapping[int, list[int]]) -> None:
-    """Add the tensors that a view draws."""
+    """Add to a plan the tensors that its view draws: all of single nodes, a few of other boxes."""
     for number, box in enumerate(plan.boxes):
         candidates = [k for node in box.nodes for k in at_home.get(node, ())]
         if box.kind != "node":
@@ -213,7 +213,11 @@ def add_tensors(scene: Scene, plan: Plan, at_home: Mapping[int, list[int]]) -> N
 
 
 def _crosses_border(scene: Scene, plan: Plan, k: int, home: int) -> bool:
-    """Whether a tensor inside a folded box is used outside of it."""
+    """Whether a tensor of a box that is not a single node is drawn beside the box.
+
+    It is if a single node outside saved it. Beside a group, a named tensor that is not plain data
+    is also drawn if another box saved it or if no box uses the group.
+    """
     tensor = scene.tensors[k]
     assert tensor is not None
     saved = {plan.box_of[i] for i in tensor.savers if i in plan.box_of} - {home}

@@ -27,8 +27,9 @@ _CANDIDATES = 12  # periods that are tried at one place
 class Similarity:
     """Numbers the members of groups so that similar members have equal numbers; leaves have none.
 
-    Two modules are similar if their parameters have the same names and are used by the same
-    operations; other groups are similar if they consist of the same operations.
+    Two modules are similar if their paths differ only in digits and the same operations use
+    parameters of the same names; other groups, and modules without parameters, if their members
+    are similar.
     """
 
     def __init__(self, scene: Scene):
@@ -55,7 +56,7 @@ class Similarity:
         return own_parts, shared_parts
 
     def recurs(self, leaves: Members, rounds: Members) -> bool:
-        """Whether any of these leaves is used in more than one repetition."""
+        """Whether any leaf in ``leaves`` is used in more than one member of ``rounds``."""
         round_of = {node: number for number, part in enumerate(rounds) for node in nodes_of(part)}
         several = [leaf for part in leaves for leaf in nodes_of(part)]
         users = [{round_of[i] for i in self.scene.users[leaf] if i in round_of} for leaf in several]
@@ -82,7 +83,7 @@ class Similarity:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def measure(self, group: Group) -> Group:
-        """Compute a group's size, lines, moments and number from its members, and return it."""
+        """Set a group's size, lines, moments and number from its members, and return the group."""
         numbers = [number for m in group.members if (number := self.number(m)) is not None]
         looks: object = tuple(numbers)
         if group.kind == "module":
@@ -111,7 +112,7 @@ class Similarity:
 
 
 def group_repetitions(group: Group, alike: Similarity) -> None:
-    """Replace similar neighbours among the members of a group by one group."""
+    """Replace each run of enough similar neighbours among a group's members by one group."""
     if len(group.members) < LAYERS:
         return
     units, numbers, leaves = _units(group, alike)
@@ -177,7 +178,7 @@ def _rounds(
 
 
 def _group_beside_steps(group: Group, alike: Similarity, members: Members, where: str) -> Members:
-    """Return the operations before or after the time steps of a module as one group."""
+    """Return members beside time steps as one group; a single one, or with modules, unchanged."""
     modules = any(isinstance(m, Group) and m.kind in ("module", "layer") for m in members)
     if len(members) < 2 or group.kind not in ("module", "layer") or modules:
         return members
@@ -189,7 +190,7 @@ def _group_beside_steps(group: Group, alike: Similarity, members: Members, where
 
 
 def _are_named_modules(units: list[Members], start: int, period: int, times: int) -> bool:
-    """Whether the repeated members are modules with their own names."""
+    """Whether each repetition contains a module, and no module is in all of them."""
     paths = [
         {part.path for unit in units[k : k + period] for part in unit if is_module(part)}
         for k in range(start, start + period * times, period)
@@ -208,7 +209,7 @@ def _trailing_length(pattern: list[Members], numbers: list[int], after: list[int
 
 
 def find_repetitions(numbers: list[int], least: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the start, the period and the number of rounds of each repetition in a sequence.
+    """Yield start, period and number of rounds of each repetition with at least ``least`` rounds.
 
     >>> list(find_repetitions([7, 1, 2, 1, 2, 1, 2, 9], 3))
     [(1, 2, 3)]
@@ -244,9 +245,9 @@ def find_repetitions(numbers: list[int], least: int) -> Iterator[tuple[int, int,
 
 
 def divide(group: Group, alike: Similarity) -> None:
-    """Put members into ranges of neighbours if there are too many of them.
+    """Put a group's members into ranges of neighbours if the group has too many members.
 
-    The first two members of a repetition and the last one stay separate, to show how it continues.
+    The first two members of a run or loop and the last one stay separate, to show how it continues.
     """
     if len(group.members) <= (MOST if group.recurs is None else ALIKE):
         return
@@ -261,7 +262,7 @@ def divide(group: Group, alike: Similarity) -> None:
 
 
 def _between_groups(group: Group, alike: Similarity) -> None:
-    """Put the operations between modules into groups, so that the modules stay visible by name."""
+    """Put operations between a group's modules, if it has two or more, into groups of their own."""
     depth = len(group.path)
     inner = [part for part in group.members if isinstance(part, Group) and len(part.path) > depth]
     if sum(part.kind != "leaves" for part in inner) < 2:

@@ -19,9 +19,9 @@ class Scope(NamedTuple):
     """A part of the program in which operations were created.
 
     ``kind`` is ``"loop"``, ``"iteration"``, ``"line"``, ``"module"`` or ``"layer"`` (of a recurrent
-    module). ``number`` tells scopes of one kind apart: the step of a line, the count of an
-    iteration from 1, the call of a module. ``line`` is the line of a loop's header, or the line
-    itself; ``path`` is the path of a module, part by part.
+    module). ``number`` tells scopes of one kind apart: the run of a loop and its iteration (from
+    1), the step of a line, the call of a module, the name of a layer. ``line`` is the line of a
+    loop's header, or the line itself; ``path`` is the path of a module, part by part.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class SceneNode(NamedTuple):
     ``order`` grows from operation to operation and is None for leaves. ``moment`` is the step at
     which the node was first seen, ``line`` the line that had just run; both are None if they are
     unknown. ``text`` is the number of characters of the longest text that its box will ever show
-    beside its label, ``rows`` the number of rows below the title. ``module`` is the path of the
+    besides the label, ``rows`` the number of rows below the title. ``module`` is the path of the
     module that a leaf is a parameter of. ``scopes`` are the scopes of an operation, outermost
     first. ``outputs`` are the shapes of its results as text.
     """

@@ -32,7 +32,7 @@ _BASELINE = 20.0  # of the title, below the top of its box
 class Face(NamedTuple):
     """The content of a box: its rows of text, the tensors that they refer to, and its style.
 
-    ``holds`` has, for each row, the index of the tensor that a line leads to, or None.
+    ``holds`` has, for each row, the index of the tensor that it refers to, or None.
     """
 
     title: str
@@ -62,7 +62,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 class Picture:
     """A drawing with its content: the face of each box, and the text of each tensor by its index.
 
-    ``homes`` has the box of each tensor that is not drawn itself.
+    ``homes`` maps tensors to the boxes at which references to them end if they are not drawn.
     """
 
     drawing: Drawing
@@ -71,9 +71,9 @@ class Picture:
     homes: Mapping[int, int]
 
     def svg(self, title: str, description: str, standalone: bool = False) -> str:
-        """Return the picture as SVG text with an accessible name and description.
+        """Return the picture as SVG text with ``title`` as its accessible name.
 
-        A ``standalone`` SVG is a file, which contains its colours and its description.
+        A ``standalone`` SVG, for a file, also contains ``description`` and its own colours.
         """
         drawing, faces = self.drawing, self.faces
         width, height = drawing.width + 2 * _MARGIN, drawing.height + 2 * _MARGIN

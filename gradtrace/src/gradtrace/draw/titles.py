@@ -169,7 +169,7 @@ def _without_call_numbers(title: str) -> str:
 
 
 def _iteration_of(scene: Scene, item: int | Group, line: int | None) -> int | str | None:
-    """Return the iteration of the loop on this line in which an item was created."""
+    """Return the number of the iteration of the loop on ``line`` that created an item, or None."""
     scopes = (scope for node in nodes_of(item) for scope in scene.nodes[node].scopes)
     return next((s.number for s in scopes if s.kind == "iteration" and s.line == line), None)
 

@@ -11,7 +11,7 @@ from gradtrace.draw.scene import Scene, Scope
 
 
 def group_by_place(scene: Scene, order: list[int]) -> Group:
-    """Group all operations by their scopes, and put each leaf beside its first user."""
+    """Return a tree of groups of all operations by scope, with each leaf before its first user."""
     scopes = _scopes_of(scene, order)
     calls = _call_numbers(scopes, order)
     root = Group("all")
@@ -67,7 +67,7 @@ _RECURRENT_LAYER = re.compile(r"_l(\d+)(_reverse)?$")  # as torch.nn.RNNBase nam
 def _add_recurrent_layers(
     scene: Scene, order: list[int], scopes: dict[int, tuple[Scope, ...]]
 ) -> None:
-    """Add a scope for each layer of recurrent modules, which the names of parameters reveal."""
+    """Add a scope for each layer of recurrent modules whose parameters name several layers."""
     layer_names: dict[int, str] = {}
     operations_of: dict[Scope, list[int]] = defaultdict(list)
     for i in order:
@@ -114,7 +114,7 @@ def _call_numbers(scopes: dict[int, tuple[Scope, ...]], order: list[int]) -> dic
 
 
 def _add_leaves(scene: Scene, order: list[int], enclosing: dict[int, tuple[Group, ...]]) -> None:
-    """Put each leaf into the innermost group of all its users, before the first of them."""
+    """Put parameters into the innermost non-loop group of all users, other leaves into the root."""
     depths: dict[int, int] = {}
     first: dict[int, int] = {}
     for i in order:
@@ -151,7 +151,7 @@ def _add_leaves(scene: Scene, order: list[int], enclosing: dict[int, tuple[Group
 
 
 def _by_module(scene: Scene, leaves: list[int | Group], depth: int) -> list[int | Group]:
-    """Group the leaves of each module that has more than two of these leaves."""
+    """Return leaves, with one group in place of those of each module that has more than two."""
     modules: dict[tuple[str, ...], list[int | Group]] = defaultdict(list)
     for leaf in leaves:
         assert isinstance(leaf, int)
@@ -168,7 +168,7 @@ def _by_module(scene: Scene, leaves: list[int | Group], depth: int) -> list[int 
 
 
 def collapse(group: Group) -> None:
-    """Replace each group that has one member by that member; an iteration keeps its title."""
+    """Replace members that are groups of one by their member; iterations keep their titles."""
     members = []
     for member in group.members:
         while isinstance(member, Group) and len(member.members) == 1:

@@ -49,7 +49,7 @@ def rows_of(node: Node) -> list[str]:
 
 
 def module_path(node: Node, model: str) -> tuple[str, ...]:
-    """Return the path of a parameter's module; ``model`` is the name of the model, if any."""
+    """Return the path of a parameter's module, ``model`` for the outermost; else an empty path."""
     if node.leaf is None or node.leaf.name is None:
         return ()
     return module_of(node.leaf.name) or ((model,) if model else ())
@@ -86,7 +86,7 @@ def scene_of_nodes(nodes: Sequence[Node], links: Sequence[Sequence[int]], model:
 
 
 def saved_storages(nodes: Sequence[Node]) -> dict[int, tuple[int, list[int]]]:
-    """Return the bytes of each storage, and the nodes that saved it, as the scene numbers them."""
+    """Map each saved storage to its bytes and to the indices of the nodes that saved it."""
     storages: dict[int, tuple[int, list[int]]] = {}
     for i, node in enumerate(nodes):
         for saved in node.saved:
@@ -97,7 +97,7 @@ def saved_storages(nodes: Sequence[Node]) -> dict[int, tuple[int, list[int]]]:
 
 
 def storage_owners(nodes: Sequence[Node]) -> dict[int, int]:
-    """Return, for each storage of activations, the node that counts it: the first that saved it."""
+    """Map each storage of activations to the index of the node that saved it first."""
     owners: dict[int, int] = {}
     for i in sorted(range(len(nodes)), key=lambda i: nodes[i].sequence_nr or 0):
         for storage in activations_of(nodes[i]):

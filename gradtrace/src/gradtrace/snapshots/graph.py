@@ -29,8 +29,7 @@ class Graph(GraphData):
     def to_svg(self, path: str | Path | None = None) -> str:
         """Return the graph as SVG text, and write it to the file ``path`` if one is given.
 
-        A large graph is folded, as in the player: by module if parameters have names, else by
-        repetition.
+        A large graph is folded into groups: by module if parameters have names, else by repetition.
         """
         text = graph_svg(self)
         if path is not None:

@@ -43,7 +43,7 @@ def _words(picture: Picture) -> str:
 
 
 def _look(picture: Picture) -> object:
-    """Return a value that is equal for pictures that differ only in their stubs and numbers."""
+    """Return a value that is equal for pictures that differ only in stubs and numbers in titles."""
     boxes, edges = picture.drawing.boxes, picture.drawing.edges
     inner = [i for i, box in enumerate(boxes) if box.kind != "outside"]
     faces = [picture.faces[i] for i in inner]
@@ -112,7 +112,7 @@ class Pictures:
         return Face(box.title, [first, second], dashed=freed == len(inner))
 
     def html(self, title: str, description: str) -> str:
-        """Return the first view as HTML, and the others in ``<details>`` below it."""
+        """Return the first view as HTML, and up to ``_OPENED`` others in ``<details>`` below it."""
         first, self._remaining = self[0], _OPENED
         return (
             f'<div class="gradtrace-graph"><p>{html.escape(description)}</p>'
