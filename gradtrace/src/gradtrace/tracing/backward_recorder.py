@@ -83,8 +83,8 @@ class _Run:
 class BackwardRecorder:
     """Records the nodes that a traced program's backward passes run, as steps inside of a line.
 
-    ``read`` reads the program's state and the graph of these roots, and returns a step without its
-    node.  Call :meth:`begin_line` before each line and :meth:`close_line` after it, and
+    ``read`` takes roots, reads the program's state and the graph of these roots, and returns a step
+    without its node.  Call :meth:`begin_line` before each line and :meth:`close_line` after it, and
     :meth:`pause` while lines are not recorded.
     """
 
@@ -123,14 +123,14 @@ class BackwardRecorder:
         self._thread = 0
 
     def close_line(self, step: Step) -> Step:
-        """Return the step of the line that has just run, with the steps inside it."""
+        """Return a line's step, with the steps of its nodes inside if it called ``backward()``."""
         if self._line_before is None:
             return step
         changed, gone = _difference(self._line_before, self._live.states)
         return replace(step, changed=changed, gone=gone, inside=tuple(self._steps))
 
     def on_call(self, frame: FrameType) -> None:
-        """Record a Python function that the engine calls: a hook of the program."""
+        """Record the name of a frame's function if the engine calls it as a program's hook."""
         caller = frame.f_back
         if not self._calls or caller is None or caller.f_code is not RUNS_BACKWARD:
             return
@@ -284,7 +284,7 @@ class BackwardRecorder:
                     running.run = replace(running.run, passed=tuple(map(gradient_text, expected)))
 
     def _flush(self) -> None:
-        """Record the nodes that finished, whose saved tensors the engine has freed by now."""
+        """Record the nodes that finished, because only now has the engine freed saved tensors."""
         for running in [run for run in self._running if run.finished]:
             self._running.remove(running)
             self._live.ran(running.run.node)

@@ -35,11 +35,11 @@ class Calls:
 
     @property
     def wanting(self) -> bool:
-        """Whether a called module still has no name."""
+        """Whether a module has been called since the last :meth:`name`."""
         return bool(self._nameless)
 
     def on_call(self, frame: FrameType) -> Any:
-        """Return the function that traces this frame if it is the call of a module; else None."""
+        """Record a call of a module and return the function that traces it, else return None."""
         if frame.f_code is not MODULE_CALL:
             return None
         place = len(self._begins)
@@ -57,16 +57,16 @@ class Calls:
         return on_event
 
     def name(self, names: Mapping[int, str]) -> None:
-        """Name the modules called since the last time; ``names`` maps a module's id to its path."""
+        """Name the modules called since this ran last; ``names`` maps a module's id to its path."""
         for place, reference in self._nameless.items():
             module = reference()
             self._names[place] = None if module is None else names.get(id(module))
         self._nameless.clear()
 
     def found(self, numbers: list[int]) -> tuple[list[ModuleCall], list[int | None]]:
-        """Return the calls that recorded these sequence numbers, and the call of each number.
+        """Return the calls that recorded ``numbers``, and the innermost call of each, as an index.
 
-        Modules that no variable reaches are left out.
+        ``numbers`` are sequence numbers. Calls of modules that no variable reaches are left out.
         """
         order = sorted(range(len(numbers)), key=numbers.__getitem__)
         row = [numbers[i] for i in order]

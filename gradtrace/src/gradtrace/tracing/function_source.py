@@ -19,8 +19,9 @@ _KINDS = {
 class FunctionSource(NamedTuple):
     """The text of a function by line, without its decorators.
 
-    ``statements`` maps the first line of each statement that spans several to its last.
-    ``branches`` are the lines of each block that may not run, with the line that decides it.
+    ``statements`` maps the first line of each statement that spans several to its last, of a
+    compound statement to that of its head. ``branches`` pairs the line of each ``if``, loop or
+    ``match`` with the lines of each of its blocks.
     """
 
     lines: dict[int, str]
@@ -64,9 +65,9 @@ def read_function_source(name: str, code: CodeType) -> FunctionSource:
 
 
 def parsed(lines: Mapping[int, str]) -> ast.Module:
-    """Parse these lines into a syntax tree that has the original line numbers.
+    """Parse source by line number into a syntax tree that has these line numbers.
 
-    It is empty for a lambda in the middle of an expression.
+    The tree is empty if the source does not parse, as for a lambda in the middle of an expression.
     """
     first = min(lines, default=1)
     text = "\n".join(lines.get(n, "") for n in range(first, max(lines, default=0) + 1))
@@ -87,7 +88,7 @@ def _first_inside(statement: ast.stmt) -> int | None:
 
 
 def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
-    """Return the blocks of a statement that run only under a condition."""
+    """Return the blocks of an ``if``, a loop or a ``match``; no blocks of other statements."""
     if isinstance(statement, ast.If | ast.For | ast.While):
         return [block for block in (statement.body, statement.orelse) if block]
     return [case.body for case in statement.cases] if isinstance(statement, ast.Match) else []

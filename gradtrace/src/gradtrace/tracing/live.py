@@ -58,9 +58,9 @@ class LiveGraph:
     ``changed`` are the states that the last look found new or different, ``gone`` the nodes that
     have died since the look before, both in the order of ``nodes``. ``tensors`` are all tensors
     ever seen that a node saved or that a variable with a graph named; ``tensor_of`` maps each
-    variable to its tensor, if any. ``memory`` counts their bytes. ``last_run`` is the index of the
-    node that ran last in a backward pass. ``whole`` is True if everything was read, not only what
-    may have changed.
+    variable to its tensor, if any. ``memory`` counts bytes. ``last_run`` is the index of the node
+    that a backward pass of this line ran last. ``whole`` is True if the last look read every node,
+    not only those that may have changed.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class LiveGraph:
             self._ran.add(index)
 
     def index_of(self, node: LiveNode) -> int | None:
-        """Return the index of a live node in ``nodes``."""
+        """Return the index of a node in ``nodes`` if it was alive at the last look, else None."""
         if isinstance(node, LEAF):
             index = self._leaf_indices.get(node.variable)
         else:
@@ -153,7 +153,7 @@ class LiveGraph:
         return index if index in self._users else None
 
     def state(self, index: int | None) -> NodeState | None:
-        """Return the state of a node at the last look."""
+        """Return the state of a node at the last look; None if it was not alive then."""
         return None if index is None else self.states.get(index)
 
     # Which nodes are alive
@@ -243,7 +243,7 @@ class LiveGraph:
         tensors: dict[str, torch.Tensor],
         line: int | None,
     ) -> None:
-        """Read the state of these nodes; new nodes must be sorted by index."""
+        """Read the state of the nodes ``indices``, new ones of which must be sorted by index."""
         nodes = [live_nodes.nodes[index] for index in indices]
         links = [live_nodes.links.get(index, ()) for index in indices]
         described = describe(nodes, links, self.memory.roles()).nodes
@@ -376,11 +376,11 @@ class _Tensors:
         return index
 
     def forget_others(self, storages: Set[int]) -> None:
-        """Forget all storages except these, the only ones that are alive."""
+        """Forget all storages except ``storages``, the only ones that are alive."""
         self._indices = {s: i for s, i in self._indices.items() if s in storages}
 
     def find(self, storage: int, label: str) -> int | None:
-        """Return the index of a storage that a variable named ``label`` refers to, if known."""
+        """Return the index of a storage, None if unknown; ``label`` is a variable that names it."""
         index = self._indices.get(storage)
         if index is not None and index not in self._labelled:
             self._labelled.add(index)
@@ -435,7 +435,7 @@ class _Memory:
         return dict.fromkeys(self._inputs, "input") | dict.fromkeys(self._leaves.values(), "leaf")
 
     def hold(self, index: int, node: Node) -> None:
-        """Record which storages this node saves now."""
+        """Record which storages a node saves now."""
         storages = {
             saved.storage: saved.storage_nbytes
             for saved in node.saved
@@ -449,7 +449,6 @@ class _Memory:
             self._bytes[storage] = nbytes
 
     def remove(self, index: int) -> None:
-        """Remove a node that died."""
         self._release(index, self._held_by.pop(index, _NOTHING))
         self._leaves.pop(index, None)
         self._gradients_of_leaves.pop(index, None)

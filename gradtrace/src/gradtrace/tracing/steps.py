@@ -67,16 +67,16 @@ class Slot:
 
 @dataclass(frozen=True)
 class TraceNode:
-    """A node that existed between two of the lines.
+    """A node of the graph that existed at some step.
 
     ``line`` is the line that had just run when the node was first seen; None if the node existed
-    before the first line. ``leaf`` is True for AccumulateGrad nodes; ``label`` is the name of the
-    leaf variable, if it has one, else the node's own. ``order`` counts the operations in the order
-    of their creation, from 0; it is None for leaves. ``tensor`` is the tensor of a leaf, an index
-    in ``Trace.tensors``, and None for all other nodes. ``call`` is the innermost call of a module
-    in which the operation ran, an index in ``Trace.calls``; None outside of modules. ``made`` are
-    the shapes of the operation's results, with a dtype other than float32, as text: ``"[4, 16]"``,
-    ``"2 × [8] float64"``; empty if PyTorch does not record them.
+    before the first line. ``leaf`` is True for AccumulateGrad nodes. ``label`` is the name of a
+    leaf's variable, "a leaf no variable holds" if it has none, or an operation's ``name``.
+    ``order`` counts the operations as they were created, from 0; it is None for leaves. ``tensor``
+    is the tensor of a leaf, an index in ``Trace.tensors``, and None for all other nodes. ``call``
+    is the innermost call of a module in which the operation ran, an index in ``Trace.calls``; None
+    outside of modules. ``made`` are the shapes of the operation's results, with a dtype other than
+    float32, as text: ``"2 × [8] float64"``; empty if PyTorch does not record them.
     """
 
     name: str
@@ -136,7 +136,7 @@ class NodeState:
 class Raised:
     """An exception, and the line of the function that raised it.
 
-    ``node`` is the index in ``Trace.nodes`` of the node in which backward stopped, if it did.
+    ``node`` is the index in ``Trace.nodes`` of the node that the line's backward pass ran last.
     """
 
     type: str
@@ -149,9 +149,9 @@ class Raised:
 class NodeRun:
     """The record of one node's run in a backward pass.
 
-    ``node`` is an index in ``Trace.nodes``; None for a node that no variable's graph contained when
-    the pass began. ``call`` numbers the backward calls of the line from 1. ``depth`` counts the
-    calls around it: a reentrant checkpoint, or a hook, calls ``backward()`` inside another call.
+    ``node`` is an index in ``Trace.nodes``; None for a node that no variable reached when the pass
+    began, if more than 256 such nodes existed. ``call`` numbers the line's backward calls from 1.
+    ``depth`` counts the calls around it, as in a reentrant checkpoint or in a hook.
     ``received`` are the gradients that arrived, as texts, one for each output of the operation.
     ``passed`` are those that the node passed on, one for each of ``TraceNode.next``; None if the
     node failed, so that the pass stopped there. ``written`` is a leaf's ``.grad`` before and after.

@@ -7,12 +7,11 @@ collected, and :mod:`gradtrace.tracing.live` updates its copy of their graph.  T
 
 With ``peaks`` the function runs under :class:`~gradtrace.LiveBytes`, which sees the result of each
 operation, so that the largest number of bytes inside a line is known.  This is optional because
-such a mode is not a pure observer: compiled functions run uncompiled under it, and other tools step
-aside.  The results of the operations stay the same, to the last bit.  Tensors are counted, not the
-blocks of an allocator, so every machine that runs the same operations reports the same bytes.
-PyTorch's own counters of an accelerator are read, too.
+compiled functions run uncompiled under such a mode.  Tensors are counted, not the blocks of an
+allocator, so every machine that runs the same operations reports the same bytes.  PyTorch's own
+counters of an accelerator are read, too.
 
-While a line runs backward, :mod:`gradtrace.tracing.backward_recorder` reads the state at each node.
+In a backward pass :mod:`gradtrace.tracing.backward_recorder` reads the state at each node.
 """
 
 from __future__ import annotations
@@ -92,9 +91,9 @@ def _raised(exception: BaseException, line: int, node: int | None = None) -> Rai
 
 
 class _Recorder:
-    """Receives the line events of one call, and records a step for each.
+    """Records a step before each statement of one call, up to ``max_steps``, and one at its end.
 
-    The call is the first of a function whose code is ``wanted``.
+    The call is the first of a function for whose code ``wanted`` returns True.
     """
 
     def __init__(
@@ -296,7 +295,7 @@ class _Recorder:
         )
 
     def take_peak(self) -> tuple[int | None, dict[str, int] | None]:
-        """Return peak bytes since the last call, of tensors and according to PyTorch's counters."""
+        """Return and reset the peaks of tensors and of PyTorch's counters; None if not measured."""
         if self.live_bytes is None:
             return None, None
         peak, device = self.live_bytes.peak, self.live_bytes.counters.take()
@@ -339,7 +338,7 @@ class _Recorder:
         return text
 
     def ended_by(self, exception: Exception, last: int) -> Raised:
-        """Return the exception that left the function.
+        """Return the record of an exception that ended the function.
 
         The line that began ``last`` need not be the line that raised: blocks of ``finally`` and
         ``with`` may have run after it.

@@ -13,7 +13,7 @@ WITHOUT_VALUES = "without values"
 
 
 def numbers_of(tensor: torch.Tensor) -> str:
-    """Format up to eight elements one by one, and more by their norm.
+    """Format up to eight elements one by one, more by their norm; "without values" if that fails.
 
     >>> numbers_of(torch.tensor([[1.0, 2.5], [1 / 3, 0]])), numbers_of(torch.tensor(2.0))
     ('[[1, 2.5], [0.333, 0]]', '2')
