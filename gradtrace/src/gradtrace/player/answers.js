@@ -22,7 +22,7 @@ function store(all) {
   }
 }
 
-/** What was answered: `{ answer: [id], right: bool, told: bool }`, or undefined. */
+/** Return the stored answer, `{ answer: [id], right: bool, told: bool }`, or undefined. */
 export const recall = (name) => stored()[key(name)];
 
 export function remember(name, answered) {
@@ -34,13 +34,13 @@ export function remember(name, answered) {
   summarise();
 }
 
-/** What tells the answer is folded until there is one. */
+/** Open or close the folds on the page that show the answer to a question. */
 function unfold(name, open) {
   for (const fold of document.querySelectorAll("details[data-observe]"))
     if (fold.dataset.observe === name) fold.open = open;
 }
 
-/** Fill every `.gradtrace-answers` of the page. */
+/** Write a summary of the answers into every `.gradtrace-answers` of the page. */
 export function summarise() {
   /** @type {[Element, string, string][]} */
   const asked = [...document.querySelectorAll(".gradtrace[data-question]")].map((place) => [

@@ -3,11 +3,11 @@
 
 import { element } from "./dom.js";
 
-/** The index of the trace of a setting; the last control changes fastest. */
+/** Return the index of the trace of a setting; the last control changes fastest. */
 export const traceOf = (controls, setting) =>
   controls.reduce((index, { options }, k) => index * options.length + setting[k], 0);
 
-/** Labelled inputs that show `setting`; `onChange(setting)` gets a new one. */
+/** Return labelled inputs that show `setting`, and that call `onChange` with the setting that the reader chose. */
 export function drawControls(controls, setting, onChange) {
   const chosen = [...setting];
   const changed = (i, option) => {

@@ -19,11 +19,11 @@ export const shape = (tag, attributes = {}, ...children) =>
 export const button = (text, label, onclick, attributes = {}) =>
   element("button", { type: "button", "aria-label": label, title: label, onclick, ...attributes }, text);
 
-/** A flag of this kind; its sign is not read aloud. */
+/** Return a flag with a sign, which is not read aloud, and a text. */
 export const signed = (kind, sign, text) =>
   element("span", { class: `flag ${kind}` }, element("span", { "aria-hidden": "true" }, `${sign} `), text);
 
-/** "12 B", "3.4 kB", "12.3 MB". */
+/** Format a number of bytes: "12 B", "3.4 kB", "12.3 MB". */
 export function bytes(count) {
   let unit = 0;
   let size = count;
@@ -41,7 +41,7 @@ const grouped = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ","); // In
 
 export const plural = (count, one, many = `${one}s`) => `${grouped(count)} ${count === 1 ? one : many}`;
 
-/** "a, b and 3 more". */
+/** Join names, "a, b and c"; of more than `most` + 1 only the first `most`: "a, b and 3 more". */
 export function listed(names, most = 4) {
   const shown = names.length > most + 1 ? names.slice(0, most) : names;
   const rest = names.length - shown.length;
@@ -51,7 +51,7 @@ export function listed(names, most = 4) {
 
 export const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
-/** Text with `code` and **bold** in it, as nodes. */
+/** Return text with `code` and **bold** in it as nodes. */
 export const marked = (text) =>
   text.split(/(`[^`]+`|\*\*[^*]+\*\*)/).map((part) => {
     if (/^`.+`$/.test(part)) return element("code", {}, part.slice(1, -1));

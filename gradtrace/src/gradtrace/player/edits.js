@@ -6,8 +6,8 @@ import { element, plural } from "./dom.js";
 const word = /\w/;
 
 /**
- * The part in which a line and what it became differ: `from` and `to` in the line, `size` of what stands there
- * now, and whether something was only inserted.
+ * Return the part of a line that differs in `other`: `from` and `to` in the line, the `size` of the new text,
+ * and whether something was only inserted.
  */
 export function difference(line, other) {
   const most = Math.min(line.length, other.length);
@@ -19,7 +19,7 @@ export function difference(line, other) {
   return { from, to, size: other.length - end - from, isInsertion: from === to };
 }
 
-/** Where to click in a line for what turns it into `other`: the words around the difference. */
+/** Return where to click in a line to turn it into `other`: the bounds of the words around the difference. */
 function target(line, other) {
   let { from, to } = difference(line, other);
   if (from === to && line[from - 1] === "(") from -= 1; // an argument: its call
@@ -81,12 +81,12 @@ export class Edits {
     this.panel.append(element("div", { class: "commit" }, copy), this.note, this.own);
   }
 
-  /** The edits that are made; none in a program of the reader's own. */
+  /** The indices of the edits that are made; none in a program of the reader's own. */
   get active() {
     return this.control.combinations[this.option] ?? [];
   }
 
-  /** Show this option, null for a program of the reader's own; `source` is what ran. */
+  /** Show an option, null for a program of the reader's own; `program` is the source that ran. */
   show(option, program, setting) {
     Object.assign(this, { option, program, setting });
     this.checks.forEach((check, k) => (check.checked = this.active.includes(k)));
@@ -110,13 +110,13 @@ export class Edits {
     if (!open && inside) this.opener.focus();
   }
 
-  /** Open the menu at the first of these edits. */
+  /** Open the menu, and focus the first of `edits`, by default the first of all. */
   reveal(edits) {
     this.toggleMenu(true);
     this.checks[edits[0] ?? 0].focus();
   }
 
-  /** Act on a click in the program: one edit is made or undone, among several the menu lets choose. */
+  /** Make or undo the edit at a clicked place; if it has several, open the menu to choose one. */
   choose(edits) {
     if (edits.length === 1) this.toggle(edits[0]);
     else this.reveal(edits);
@@ -131,7 +131,7 @@ export class Edits {
   }
 
   /**
-   * The listing of the program that ran: rows `{ number, text, sign, line, spans }`. `line` is that of the
+   * Return the listing of the program that ran: rows `{ number, text, sign, line, spans }`. `line` is that of the
    * program as written; a row without a number is no longer there; `spans` are `{ from, to, edits, isActive }`.
    */
   rows() {
@@ -179,8 +179,8 @@ export class Edits {
   }
 
   /**
-   * What can be clicked in a line as it was written: the words that an edit changes, or, for edits that only
-   * add or remove lines, a mark at the line's end. Those of edits that overlap are one.
+   * Return what can be clicked in a line as it was written: the words that an edit changes, or, for edits that only
+   * add or remove lines, a mark at the line's end. Places that overlap are joined.
    */
   spans(line, text, touching) {
     const { edits } = this.control;
@@ -200,7 +200,7 @@ export class Edits {
     return spans.sort((a, b) => a.from - b.from);
   }
 
-  /** For each line of the program that ran a key by which it is found in another combination. */
+  /** Map each line of the program that ran to a key that is equal in other combinations of edits. */
   keys() {
     return new Map(
       this.rows()
@@ -209,13 +209,13 @@ export class Edits {
     );
   }
 
-  /** Let the kernel run a program of one's own by `run(text)`; without a kernel nothing is offered. */
+  /** Let the reader run a program of their own by `run(text)`; without a kernel, `run` is undefined. */
   offerDraft(run) {
     this.run = run;
     this.own.hidden = !run;
   }
 
-  /** The edited program with all that it needs, and a call that plays it. */
+  /** Return a cell with the edited program, all that it needs, and a call that plays it. */
   cell() {
     const { definitions, arguments: values } = this.control.cell;
     const name = this.text.match(/def (\w+)/)?.[1];

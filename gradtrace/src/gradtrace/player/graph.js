@@ -25,16 +25,16 @@ const LEGEND = [
 ];
 
 export class Graph extends Panel {
-  /** @type {number} of the timeline that is shown; undefined before the first */
+  /** @type {number} the step of the timeline that is shown; undefined before the first one */
   step;
 
   /** @type {import("./inside.js").Inside | null} where the reader stepped into a line */
   inside = null;
 
-  /** @type {(title: string) => void} when a view is opened */
+  /** @type {(title: string) => void} called when a view is opened */
   onOpen;
 
-  /** `onPick(kind, id)` when a node or tensor is chosen, `onLight(kind, id | null)` when pointed at. */
+  /** Call `onPick(kind, id)` when a node or tensor is chosen, `onLight(kind, id | null)` when one is pointed at. */
   constructor(onPick, onLight) {
     super();
     this.onPick = onPick;
@@ -132,7 +132,7 @@ export class Graph extends Panel {
     this.settle();
   }
 
-  /** The view as it is drawn on a panel of this width: as it was laid out, or its boxes beneath one another. */
+  /** Return the view for a panel of this width: as it was laid out, or in one column if that shows it larger. */
   laidOut(width) {
     const view = this.trace.views[this.index];
     const across = (width - 2) / (view.width + 2 * MARGIN);
@@ -141,7 +141,7 @@ export class Graph extends Panel {
     return width < NARROW || across < READABLE || whole(other, width) > WORTH * whole(view, width) ? other : view;
   }
 
-  /** The attributes of a box or tensor that can be chosen by `onclick` and pointed at. */
+  /** Return the attributes of a box or tensor that can be chosen by `onclick` and pointed at. */
   interactive(kind, id, onclick) {
     return {
       role: "button",
@@ -233,7 +233,7 @@ export class Graph extends Panel {
     return group;
   }
 
-  /** A click or Enter on a box. */
+  /** Act on a click or Enter on a box: open its view, or pick its first node. */
   act(box) {
     if (box.view != null && box.view !== this.index) this.enter(box.view);
     else if (box.kind === "leaf" && box.nodes.length === 1) this.onPick("leaf", box.nodes[0]);
@@ -263,7 +263,7 @@ export class Graph extends Panel {
     );
   }
 
-  /** Step `step` of a timeline; `inside` is where the reader stepped into a line. */
+  /** Show step `step` of a timeline; `inside` is set if its steps are the nodes of a line. */
   show(step, timeline = this.lines, inside = null) {
     Object.assign(this, { step, timeline, inside, trace: timeline.trace });
     const { trace } = timeline;
@@ -274,7 +274,7 @@ export class Graph extends Panel {
       ...timeline.happened(step),
       running: new Set(inside ? [inside.run(step).node] : []),
     };
-    /** @type {{ x: number, y: number, width: number, height: number }[]} of small words */
+    /** @type {{ x: number, y: number, width: number, height: number }[]} the places of small words */
     this.labels = [];
     let drawn = 0;
     for (const [box, parts] of this.boxes) {
@@ -308,7 +308,7 @@ export class Graph extends Panel {
     this.happened = [...changed.stopped, ...changed.running, ...changed.cut, ...changed.new];
   }
 
-  /** A gradient on its way: its numbers, no wider than a box, are below the box where it goes or above its source. */
+  /** Draw a gradient on its edge, with its numbers, if there is room, below its target or above its source. */
   drawGradient({ from, to, text, fresh }) {
     const [a, b] = [this.boxOf.get(from), this.boxOf.get(to)];
     const edge = a !== b && this.edges.find((other) => other.a === a && other.b === b);
@@ -328,13 +328,13 @@ export class Graph extends Panel {
     if (free) this.gradients.append(...this.drawPill(fresh ? "gradient fresh" : "gradient", free));
   }
 
-  /** What has to be measured, once everything is drawn: else each part would be laid out anew. */
+  /** Fit and scroll the drawing, once all is drawn, because measuring makes the browser compute the layout. */
   settle() {
     if (!this.fitted) this.fit();
     this.bringIntoView(this.happened);
   }
 
-  /** One of what is drawn can be reached with the Tab key: the same as before, else the first. */
+  /** Let the Tab key reach `wanted` only, by default the element that it reached before, else the first. */
   roving(
     wanted = this.svg.querySelector("[tabindex='0']:not(.absent)") ??
       this.svg.querySelector("[role=button]:not(.absent)"),
@@ -431,7 +431,7 @@ export class Graph extends Panel {
     return this.trace.nodes[leaf].tensor ?? null;
   }
 
-  /** Bytes of the activations that nodes hold; of leaves, their own. A storage counts once, for the first that saved it: the others share it. */
+  /** Return the bytes of activations (or of leaves) that nodes hold, and those that another node saved first. */
   heldBy(nodes, now, leaves) {
     const seen = new Map();
     const shared = new Map();
@@ -451,7 +451,7 @@ export class Graph extends Panel {
     return [seen, shared].map((found) => [...found.values()].reduce((sum, size) => sum + size, 0));
   }
 
-  /** Small words on the upper right edge of a box. */
+  /** Draw flags on the upper edge of a box, from the right. */
   showFlags(box, flags, kinds) {
     let right = box.x + box.width + 6;
     flags.replaceChildren(
@@ -462,7 +462,7 @@ export class Graph extends Panel {
     );
   }
 
-  /** Words on a ground of their colour. */
+  /** Return words on a coloured ground, and add their place to the labels. */
   drawPill(kind, place) {
     const { words, x, y, width, height } = place;
     this.labels.push(place);
@@ -509,7 +509,7 @@ export class Graph extends Panel {
     }
   }
 
-  /** Nodes or tensors that may be chosen; `right` are those that were, afterwards. */
+  /** Mark the nodes or tensors that may be chosen, the picked ones and, after the answer, the `right` ones. */
   offer(kind, choices, picked, right = null) {
     this.offered = [kind, choices, picked, right];
     const mark = (group, ids) => {
@@ -550,12 +550,12 @@ export class Graph extends Panel {
   }
 }
 
-/** With blanks, which are not drawn: in the name of a button its texts would run together. */
+/** Put blanks, which are not drawn, before texts, which would run together in the name of a button. */
 const apart = (texts) => texts.flatMap((text) => [" ", text]);
 
 const pillWidth = (words) => words.length * LETTER + 10;
 
-/** A way through points, its corners rounded. */
+/** Return an SVG path through points, with rounded corners. */
 function smooth(points) {
   const [first, ...rest] = points;
   let path = `M${first}`;

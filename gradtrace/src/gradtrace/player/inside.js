@@ -5,7 +5,7 @@ import { bytes, listed, plural } from "./dom.js";
 import { Timeline } from "./timeline.js";
 
 export class Inside {
-  /** `timeline` is that of the lines, `step` the one that the line leads to. */
+  /** `timeline` is that of the lines, `step` its step after the line. */
   constructor(timeline, step) {
     const { trace } = timeline;
     const { inside, ran, unrecorded } = trace.steps[step];
@@ -35,13 +35,13 @@ export class Inside {
     return this.steps[place - 1].run;
   }
 
-  /** The next place that is not deeper than this one less `out`; Infinity if there is none. */
+  /** Return the next node that is at most as deep in nested calls as this one less `out`, or Infinity. */
   after(place, out = 0) {
     const most = this.run(place).depth - out;
     return this.steps.findIndex(({ run }, k) => k >= place && run.depth <= most) + 1 || Infinity;
   }
 
-  /** The gradients on their way: `{ from, to, text, fresh }`, `fresh` if this node handed it on. */
+  /** Return the gradients passed on to nodes that have not run: `{ from, to, text, fresh }`, `fresh` if just now. */
   gradients(place) {
     const { nodes } = this.outer.trace;
     let waiting = [];
@@ -57,7 +57,7 @@ export class Inside {
     return waiting;
   }
 
-  /** What happened at the node, in sentences. */
+  /** Describe in sentences what happened at the node of a place. */
   text(place) {
     const { nodes } = this.outer.trace;
     const step = this.steps[place - 1];
@@ -83,7 +83,7 @@ export class Inside {
     return sentences.filter(Boolean).join(" ");
   }
 
-  /** Why backward stopped at a node, as far as the trace shows it. */
+  /** Return why backward stopped at a node, or " with an error" if its saved tensors are intact. */
   reason(node) {
     const { steps } = this.outer.trace;
     const state = node === null ? null : this.timeline.state(node, 0)?.state;
@@ -103,7 +103,7 @@ export class Inside {
   }
 }
 
-/** The longest text about a node, of any line: where such texts are shown there is always room for it. */
+/** Return the longest text about a node of any line; the graph keeps room for this text. */
 export const longest = (timeline) =>
   timeline.trace.steps
     .flatMap(({ inside }, step) => {

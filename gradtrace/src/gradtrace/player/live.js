@@ -3,7 +3,7 @@
 
 import { unpacked } from "./trace.js";
 
-/** The newest model of each key, for every copy of this module that the page has. */
+/** Return the newest model of each key, shared by all copies of this module on the page. */
 const models = () => (document.gradtraceModels ??= new Map());
 
 const joined = (key) =>
@@ -12,7 +12,7 @@ const joined = (key) =>
   );
 
 /**
- * Listen to a model; the result ends that.
+ * Add listeners to a model, and return a function that removes them.
  * @returns {() => void}
  */
 export function listenTo(model, listeners) {
@@ -26,7 +26,7 @@ export function tell(model, name, value) {
   model.save_changes();
 }
 
-/** A model that a kernel answers for: the players of its key join it, those to come by `connect`. */
+/** Join the players of a model's key to it, now and in `connect`, unless a newer model has the key. */
 export function offer(model) {
   const key = model.get("key");
   if (models().get(key)?.get("born") > model.get("born")) return;
@@ -34,7 +34,7 @@ export function offer(model) {
   joined(key).forEach(connect);
 }
 
-/** Its kernel is gone. */
+/** Detach the players of a model whose kernel is gone. */
 export function withdraw(model) {
   const key = model.get("key");
   if (models().get(key) !== model) return;
@@ -54,8 +54,8 @@ export function connect({ gradtrace: player, dataset }) {
 }
 
 /**
- * What the reader did before it joined is told; else the model says what is shown. One that no player has joined
- * and that nobody moved is told where the player opens: its graph may be what the reader chooses from.
+ * Join a player to a model. The model takes the setting, answer and step that the reader chose before; otherwise
+ * the player takes the model's. A model at step 0 that no player has joined takes the player's opening step.
  */
 function join(player, model) {
   const { data } = player;

@@ -14,7 +14,7 @@ const KINDS = [
 ];
 
 export class Memory {
-  /** `onPick(step)` when the reader clicks into the chart. */
+  /** Call `onPick(step)` when the reader clicks the chart. */
   constructor(onPick) {
     this.onPick = onPick;
     this.reading = element("p", { class: "reading" });
@@ -114,7 +114,7 @@ export class Memory {
     if (this.step !== undefined) this.show(this.step, this.shown);
   }
 
-  /** Mark a step; nothing after `shown` is drawn. */
+  /** Mark a step, and hide the bars of the steps after `shown`. */
   show(step, shown) {
     this.step = step;
     this.shown = shown;
@@ -124,7 +124,7 @@ export class Memory {
     this.bars.forEach((bar, i) => bar.classList.toggle("absent", i > shown));
   }
 
-  /** While the reader is inside of a line: what its nodes left so far. */
+  /** Show in words the bytes held while the reader steps through the nodes of a line. */
   inside(line, held) {
     this.reading.textContent = `Inside line ${line}: ${bytes(held[0])} held by saved activations.`;
   }

@@ -8,7 +8,7 @@ import { unpacked } from "./trace.js";
 
 const players = () => document.querySelectorAll(".gradtrace[data-function]");
 
-/** Build the player of a place; its data is read only now. */
+/** Return the player of a place, which is built from the stored data at the first call. */
 function mount(place) {
   if (!place.gradtrace) {
     const stored = place.querySelector('script[type="application/json"]');
@@ -55,7 +55,7 @@ export function mountAll() {
   summarise();
 }
 
-/** What the page as a whole does, once however many copies of the module it has. */
+/** Handle links, printing and themes for the page, once even if it has several copies of this module. */
 export function listen() {
   if (document.gradtrace) return;
   document.gradtrace = true;
@@ -80,7 +80,7 @@ function onPaper(begins) {
   for (const place of players()) (place.dataset.mounted === undefined ? place.gradtrace : mount(place))?.paper(begins);
 }
 
-/** Follow `FUNCTION:step=5:SETTING=…`, unfolded if need be; false where there is no such player. */
+/** Follow `FUNCTION:step=5:SETTING=…`, and open its fold; return false if there is no such player. */
 function play(text) {
   const [name, ...wishes] = text.split(":");
   const place = [...players()].find((one) => one.dataset.function === name);

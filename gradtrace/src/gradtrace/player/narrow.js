@@ -6,7 +6,7 @@ const GAP = 30; // between two boxes, for arrows to turn in
 const NAME = 22; // the line below a tensor that names it, and some air
 const REFERENCE = 26; // the least length of a reference to a tensor beside its box
 
-/** The view as high as it takes and at most `width` wide, where its boxes allow that. */
+/** Return the view with its boxes in one column, at most `width` wide unless a box is wider. */
 export function narrowed(view, width) {
   const order = inOrder(view);
   const row = new Map(order.map((box, i) => [box, i]));
@@ -55,7 +55,7 @@ export function narrowed(view, width) {
   return { ...view, boxes, tensors: things, edges, width: Math.max(...right), height: y - GAP };
 }
 
-/** The boxes so that arrows lead up, and what hangs together stands together. */
+/** Return the boxes in an order in which arrows lead up and connected boxes are close together. */
 function inOrder({ boxes, edges }) {
   const order = new Set();
   const entered = new Set();

@@ -8,13 +8,13 @@ const LARGEST = 1.1;
 
 const highest = () => Math.max(360, Math.min(0.66 * innerHeight, 700)); // pixels
 
-/** How large a view is drawn on a panel of this width if all of it is to be seen. */
+/** Return the scale at which all of a view is visible on a panel of this width. */
 export const whole = ({ width, height }, panel) =>
   Math.min((panel - 2) / (width + 2 * MARGIN), highest() / (height + 2 * MARGIN), LARGEST);
 
 export class Panel {
   /**
-   * As large as the panel's width allows, and a panel as high as that needs.
+   * Scale the drawing to the panel's width, but not below a readable size, and set the panel's height.
    * @this {import("./graph.js").Graph}
    */
   fit() {
@@ -33,7 +33,7 @@ export class Panel {
   }
 
   /**
-   * All of the drawing, however small its text.
+   * Scale the drawing so that all of it is visible, however small its text.
    * @this {import("./graph.js").Graph}
    */
   fitWhole() {
@@ -68,7 +68,7 @@ export class Panel {
   }
 
   /**
-   * Scroll a drawing that is larger than its panel to where something happens.
+   * Scroll a drawing that is larger than its panel to the first of `nodes` in it, else to its last box.
    * @this {import("./graph.js").Graph}
    */
   bringIntoView(nodes) {

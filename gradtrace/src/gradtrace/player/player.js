@@ -42,7 +42,7 @@ export class Player extends Stepping {
     this.show(this.opening());
   }
 
-  /** The step at which it opens: where the page says, else where the things to choose from are, else the first. */
+  /** Return the step at which the player opens: the page's, else one that shows the nodes or tensors to choose, else 0. */
   opening() {
     const { step, question } = this.data;
     if (step != null) return this.timeline.find(typeof step === "object" ? step : { step }) ?? 0;
@@ -125,7 +125,7 @@ export class Player extends Stepping {
     this.host.dataset.built = "";
   }
 
-  /** Light or dark, as the page's own text is; the page may change it at any time. */
+  /** Set a light or dark theme by the colour of the page's text, which the page may change at any time. */
   theme() {
     const [red, green, blue] = getComputedStyle(this.host)
       .color.match(/[\d.]+/g)
@@ -157,12 +157,12 @@ export class Player extends Stepping {
     return this.hooks.onAnswer !== undefined;
   }
 
-  /** Whether its controls are drawn here. */
+  /** Whether the player draws the controls: always on a page; in a live notebook, if it may set them. */
   get steers() {
     return !this.live || this.hooks.onSetting !== undefined;
   }
 
-  /** Whether the trace of this setting is here. */
+  /** Whether the page stores the trace of a setting. */
   stores(setting) {
     return this.data.controls.every(({ options }, k) => setting[k] < options.length && setting[k] !== null);
   }
@@ -181,7 +181,7 @@ export class Player extends Stepping {
     return this.locked ? Math.min(this.data.question.at, this.timeline.last) : this.timeline.last;
   }
 
-  /** As at first: the question open, at the first step. */
+  /** Forget the answer, open the question again and go to the step at which the player opens. */
   ask() {
     this.keep(null);
     this.question?.reopen();
@@ -199,7 +199,7 @@ export class Player extends Stepping {
     this.status.textContent = [...said, `Step ${this.step + 1}, ${this.where}.`].join(" ");
   }
 
-  /** As it was answered elsewhere. */
+  /** Show an answer that was given in another player. */
   restore(answer) {
     this.question.restore({ answer, told: false });
     this.questionChanged();
@@ -207,7 +207,7 @@ export class Player extends Stepping {
     this.showAnswer();
   }
 
-  /** Where the right answer is an option of a control, that setting shows it. */
+  /** If the right answer is an option of a control, choose that option. */
   chooseAnswer() {
     const { controls, question } = this.data;
     const right = question.right.map(String);
@@ -216,20 +216,20 @@ export class Player extends Stepping {
       this.choose(this.setting.map((option, i) => (i === k ? controls[k].options.indexOf(right[0]) : option)));
   }
 
-  /** In the browser, or in Python where there is one. */
+  /** Store the answer in Python if the player is live, else in the browser. */
   keep(answered) {
     if (this.live) this.hooks.onAnswer(answered?.answer ?? []);
     else remember(this.function, answered);
   }
 
-  /** Go to where the answer is seen, be it inside of the next line's backward. */
+  /** Go to the step that shows the answer, or to the node of the next line's backward that does. */
   showAnswer() {
     const { at, place } = this.data.question;
     this.show(place ? at : this.seen());
     if (place) this.goInside(place);
   }
 
-  /** The step at which the answer is seen. */
+  /** Return the step that shows the answer. */
   seen() {
     const { question } = this.data;
     const { steps } = this.trace;
@@ -259,7 +259,7 @@ export class Player extends Stepping {
     this.graph.offer(kind, question.ids, picked, right);
   }
 
-  /** What would give the answer away waits for it, and the graph if there is none as yet; else it has its room at any step. */
+  /** Lock controls and edits while a question is open; hide the graph if it is empty at every step that may be seen. */
   lock() {
     const { locked, limit } = this;
     const seen = this.trace.steps.slice(0, limit + 1);
@@ -316,7 +316,7 @@ export class Player extends Stepping {
     this.lock();
   }
 
-  /** Another setting, at the same line; one that is not stored comes from the kernel, by `replace`. */
+  /** Show another setting at the same line; one that is not stored comes from the kernel, by `replace`. */
   choose(setting) {
     this.hooks.onSetting?.(setting);
     if (!this.stores(setting)) {
@@ -326,7 +326,7 @@ export class Player extends Stepping {
     this.replace(this.data.traces[traceOf(this.data.controls, setting)], setting);
   }
 
-  /** The trace of another setting, at the same line. */
+  /** Show the trace of another setting, at the same line. */
   replace(trace, setting) {
     const { timeline, step } = this;
     this.setting = setting;
@@ -336,7 +336,7 @@ export class Player extends Stepping {
 
   // Edits.
 
-  /** The edits of the program as they are made in this setting, where it has any. */
+  /** Show the edits that this setting makes, if the program has any to make. */
   showEdits() {
     const k = this.data.controls.findIndex(({ kind }) => kind === "edits");
     if (k < 0 || !this.steers) return;
@@ -353,7 +353,7 @@ export class Player extends Stepping {
     this.question?.box.classList.toggle("edited", this.setting[k] !== 0 && !isAboutEdits);
   }
 
-  /** Act on a click at a place to edit; false while a question is open. */
+  /** Make the edit at a clicked place, and return true; return false while a question is open. */
   edit(edits) {
     if (this.locked) return false;
     this.edits.choose(edits);
@@ -362,7 +362,7 @@ export class Player extends Stepping {
 
   // Drawing a step.
 
-  /** `place` is that of a node inside of the line that runs next; 0: before it. */
+  /** Show a step; `place` counts the nodes of the next line's backward that have run, usually 0. */
   show(step, place = 0) {
     const { trace, timeline } = this;
     this.step = Math.max(0, Math.min(step, this.limit));
@@ -387,7 +387,7 @@ export class Player extends Stepping {
     for (const part of [this.source, this.graph]) part.settle();
   }
 
-  /** What can be stepped into here. */
+  /** The nodes of the next line's backward, or null if there are none or the line may not be seen. */
   get entered() {
     if (this.step >= this.limit || !this.trace.steps[this.step + 1].inside.length) return null;
     const { inside, timeline, step } = this;
@@ -395,7 +395,7 @@ export class Player extends Stepping {
     return this.inside;
   }
 
-  /** The timeline that is shown, and the step of it. */
+  /** The timeline that is shown, of lines or of a line's nodes, and its step. */
   get moment() {
     return this.place ? [this.inside.timeline, this.place] : [this.timeline, this.step];
   }
@@ -406,7 +406,7 @@ export class Player extends Stepping {
     this.twin.replaceChildren(this.place ? this.inside.text(step) : "", ...twin(timeline.trace, timeline, step));
   }
 
-  /** Light up what belongs together; `pinned` stays until the next step or until something else is. */
+  /** Highlight what belongs to an element, null for none; if `pinned`, until the next step or pin. */
   light(kind, id = null, pinned = false) {
     if (id === null && this.pinned && kind !== null) return this.lightAll(this.pinned);
     const lit = id === null ? NOTHING : this.related(kind, id);
@@ -421,7 +421,7 @@ export class Player extends Stepping {
     this.variables.light(lit.names);
   }
 
-  /** On paper a program stands at its end; one that asks and was not answered shows nothing that tells. */
+  /** Before printing, show the last step that may be seen; after it, the step that was shown before. */
   paper(begins) {
     if (begins && this.left === undefined) this.left = this.step;
     this.show(begins ? this.limit : (this.left ?? this.step));

@@ -13,7 +13,7 @@ const KEYWORDS = new Set(
 const TOKEN =
   /(#.*)|([rbfuRBFU]{0,2}(?:"""|'''))|([rbfuRBFU]{0,2}(?:"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?))|(\b\d[\w.]*)|([A-Za-z_]\w*)(?=(\s*\()?)|(\s+)|(.)/gu;
 
-/** For each line of text, its words as `[kind, text]`; the kind is "" where nothing is coloured. */
+/** Return, for each line of text, its words as `[kind, text]`; the kind is "" where nothing is coloured. */
 export function tokenize(lines) {
   let open = null; // the quotes that end the string which an earlier line began
   return lines.map((line) => {
@@ -48,7 +48,7 @@ export function tokenize(lines) {
   });
 }
 
-/** The words as nodes; a long line may be broken after brackets, commas, dots and signs. */
+/** Return words as nodes; a long line may be broken after brackets, commas, dots and signs. */
 export const coloured = (words) =>
   words.flatMap(([kind, text]) => [
     kind ? element("span", { class: kind }, text) : text,

@@ -10,14 +10,14 @@ const HOW = {
   choices: "Choose all that apply.",
 };
 
-/** Focus a part; on a screen too low for the question and the picture, scroll as far as it takes to see `seen`. */
+/** Focus a part, and scroll no further than it takes to see `seen`. */
 function reach(part, seen) {
   part.focus({ preventScroll: true });
   seen.scrollIntoView({ block: "nearest" });
 }
 
 export class Question {
-  /** `onChange()` when the choice or the state changes, `onAnswer(answer, right, told)` when it is given. */
+  /** Call `onChange()` on changes, `onAnswer(answer, right, told)` after the answer, `onAgain()` to ask again. */
   constructor(data, { onChange, onAnswer, onAgain }) {
     this.data = data;
     this.onChange = onChange;
@@ -51,7 +51,7 @@ export class Question {
     this.draw();
   }
 
-  /** The choice with this id, if it is one: a number or a word; the keys of JSON are words. */
+  /** Return the choice with this id, if any; ids are compared as text, because the keys of JSON are text. */
   choice(id) {
     return this.data.choices.find((choice) => String(choice.id) === String(id));
   }
@@ -66,7 +66,7 @@ export class Question {
     return hits.length === picked.length && hits.length >= (many ? data.right.length : 1);
   }
 
-  /** Choose; true when the id is one of the choices. Choosing the same again gives the answer. */
+  /** Choose an id; return false if that is impossible. A second time gives the answer, or unchooses one of several. */
   pick(id) {
     const choice = this.choice(id);
     if (!this.open || !choice) return false;
@@ -79,7 +79,7 @@ export class Question {
     return true;
   }
 
-  /** Choose in the picture, and lead to the button that gives the answer. */
+  /** Choose an id in the picture, and focus the button that gives the answer. */
   pickThere(id) {
     if (this.pick(id)) reach(this.check, this.check.parentNode);
   }
@@ -103,14 +103,14 @@ export class Question {
     this.draw();
   }
 
-  /** Keep what is below where it is: a long reply takes its room from the graph and the program. */
+  /** Set the heights of question and desk by `height(part)`, so that a long reply moves nothing below them. */
   stay(height) {
     const desk = this.box.closest(".desk");
     this.box.style.minHeight = height(this.box);
     if (!desk.classList.contains("graphless")) desk.style.maxHeight = height(desk);
   }
 
-  /** As at first. */
+  /** Open the question again, without a choice. */
   reopen() {
     this.stay(() => "");
     if (!this.open) Object.assign(this, { picked: [], open: true, told: false });
@@ -165,7 +165,6 @@ export class Question {
     this.reply.className = `reply ${open ? "" : this.told ? "told" : this.right ? "yes" : "no"}`;
   }
 
-  /** The reply to the answer. */
   answer() {
     const { data, picked, told } = this;
     if (told) return [element("p", {}, ...marked(data.explanation))];
@@ -191,7 +190,7 @@ export class Question {
     ];
   }
 
-  /** The explanation without the sentences of the reply. */
+  /** Return the explanation without the sentences of the reply, if any remain. */
   beyond(reply) {
     const [fact] = reply.split(".");
     const sentences = this.data.explanation.split(/(?<=\.) /);

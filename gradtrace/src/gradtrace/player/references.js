@@ -8,12 +8,12 @@ const SCISSORS = 14; // their width and height
 const LINE = 16; // of a box: the title is row 0, each slot has a row below it
 
 /**
- * The port of row `row` of a box, on its right edge.
+ * Return the point on the right edge of a box at row `row`.
  * @returns {[number, number]}
  */
 export const port = (box, row) => [box.x + box.width, box.y + 16 + LINE * row];
 
-/** From a port to a thing: leaves to the right, arrives at the nearest side. */
+/** Return a curve from a port to a rectangle, which arrives at its left side if that is further right. */
 function way([x, y], thing) {
   const middle = thing.y + thing.height / 2;
   if (thing.x >= x - 2) {
@@ -33,14 +33,14 @@ function way([x, y], thing) {
 
 const path = ([a, b, c, d]) => `M${a}C${b} ${c} ${d}`;
 
-/** The point of a curve at `t`, from 0 at its beginning to 1 at its end. */
+/** Return the point of a curve at `t`, from 0 at its beginning to 1 at its end. */
 const along = ([a, b, c, d], t) =>
   [0, 1].map((i) => (1 - t) ** 3 * a[i] + 3 * t * (1 - t) ** 2 * b[i] + 3 * t ** 2 * (1 - t) * c[i] + t ** 3 * d[i]);
 
 const reference = (kind, points) =>
   shape("path", { class: `reference ${kind}`, d: path(points), ...(kind === "cut" && { pathLength: 100 }) });
 
-/** The first of these places that overlaps none of the rectangles. */
+/** Return the first of `places` that overlaps none of the rectangles `taken`, if any. */
 export const clear = (places, taken) =>
   places.find(({ x, y, width, height }) =>
     taken.every(
@@ -49,7 +49,7 @@ export const clear = (places, taken) =>
     ),
   );
 
-/** Where scissors on a curve cover no label and no box, or at least no label: as near its middle as possible. */
+/** Return the place nearest the middle of a curve where scissors cover no label and no box, or at least no label. */
 function scissorsOn(points, labels, boxes) {
   const places = [0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8].map((t) => {
     const [x, y] = along(points, t);
@@ -59,7 +59,7 @@ function scissorsOn(points, labels, boxes) {
 }
 
 /**
- * The references of a view at a step, as SVG elements. `boxAt` finds the box of a node, `thingAt` that of a
+ * Return the references of a view at a step as SVG elements. `boxAt` finds the box of a node, `thingAt` that of a
  * tensor. Scissors are put where they cover no label, and become labels.
  */
 export function references(trace, now, before, { boxAt, thingAt, alone, labels, boxes }) {

@@ -7,8 +7,8 @@ const HANG = 2; // further than the line itself, in characters
 
 export class Source {
   /**
-   * `onPick(line)` when a line is chosen, `onLight(line | null)` when one is pointed at, `onEdit(edits)` when
-   * a place to edit is clicked; it returns whether it may be edited now.
+   * Call `onPick(line)` when a line is chosen, `onLight(line | null)` when one is pointed at, `onEdit(edits)` when
+   * a place to edit is clicked; `onEdit` returns whether edits are possible now.
    */
   constructor(onPick, onLight, onEdit) {
     this.onPick = onPick;
@@ -69,7 +69,7 @@ export class Source {
     return item;
   }
 
-  /** A line that an edit removed: to look at, and to click for having it back. */
+  /** Draw a line that an edit removed; a click undoes the edit. */
   drawRemoved(row, words) {
     return element(
       "div",
@@ -81,7 +81,7 @@ export class Source {
     );
   }
 
-  /** The words of a row, with what can be clicked for an edit; the menu offers the same to the keyboard. */
+  /** Return the words of a row, with places to click for an edit; the menu offers the same to the keyboard. */
   drawText({ text, spans = [] }, words) {
     let at = 0;
     const parts = spans.flatMap(({ from, to, edits, isActive }) => {
@@ -103,7 +103,7 @@ export class Source {
     return [...parts, ...coloured(slice(words, at, text.length))];
   }
 
-  /** Mark the step `now`; `did` counts what the line before it did. */
+  /** Mark the lines of the step `now`; `did` are the flags of the line that led to it. */
   show(now, did) {
     const failed = now.raised?.line ?? null;
     const end = this.trace.statements[now.line] ?? now.line;
@@ -125,7 +125,7 @@ export class Source {
     this.name();
   }
 
-  /** What is read aloud of each line: its text in one piece, although it may be broken, and its marks in words. */
+  /** Set what is read aloud of each line: its text in one piece, although it may be broken, and its marks in words. */
   name() {
     for (const [number, { item, flags, sign }] of this.lines) {
       const is = (name) => item.classList.contains(name);
@@ -159,7 +159,7 @@ export class Source {
     }
   }
 
-  /** Keep the line in the middle of a window that is too low for all. */
+  /** Scroll the current line to the middle if not all lines fit. */
   settle() {
     const item = this.lines.get(this.line)?.item;
     if (!item) return;
@@ -177,7 +177,7 @@ export class Source {
     for (const [number, { item }] of this.lines) item.classList.toggle("lit", lines.has(number));
   }
 
-  /** Lines that may be chosen carry a mark to choose them by; `told` those that were right, after. */
+  /** Mark the lines that may be chosen, the picked ones and, after the answer, the `right` ones. */
   offer(choices, picked, right = null) {
     for (const [number, { item }] of this.lines) {
       const offered = choices.has(number);
@@ -205,10 +205,10 @@ export class Source {
   }
 }
 
-/** Where the rest of a long line begins. */
+/** Return the style that indents the rest of a long line. */
 const hang = (text) => `--hang: ${Math.max(0, text.search(/\S/)) + HANG}ch`;
 
-/** The words between two characters of their line. */
+/** Return the words between two positions in their line. */
 function slice(words, from, to) {
   let at = 0;
   return words.flatMap(([kind, text]) => {
@@ -218,7 +218,7 @@ function slice(words, from, to) {
   });
 }
 
-/** What a line did, as flags beside it. */
+/** Return what a line did as flags: `[kind, sign, text]`. */
 export function deeds({ made, freed, modified, variables }) {
   const gradients = [...variables].filter(([, what]) => what.includes("gradient")).length;
   const changed = [...variables].filter(([, what]) => what.includes("changed")).length;

@@ -28,7 +28,7 @@ export class Stepping {
   }
 
   /**
-   * Inside of the line that runs next, after the node at this place; beyond the last the line is done.
+   * Move to after the node at `place` in the next line's backward; beyond the last node, to the next step.
    * @this {import("./player.js").Player}
    */
   goInside(place) {
@@ -50,7 +50,7 @@ export class Stepping {
   }
 
   /**
-   * Into the backward of the line that runs next; within it to the next node, however deep.
+   * Move to the next node, however deep, in the next line's backward; step over a line without one.
    * @this {import("./player.js").Player}
    */
   stepInto() {
@@ -63,7 +63,7 @@ export class Stepping {
   }
 
   /**
-   * The buttons, the slider and the words beside it.
+   * Update the buttons, the slider and the words beside it.
    * @this {import("./player.js").Player}
    */
   showBar() {
@@ -86,7 +86,7 @@ export class Stepping {
   }
 
   /**
-   * Lines, nodes, tensors and variables that belong to one of them.
+   * Return the lines, nodes, tensors and variables that belong to a line, variable, nodes or tensors.
    * @this {import("./player.js").Player}
    */
   related(kind, id) {
@@ -132,7 +132,7 @@ export class Stepping {
   // From outside: links in the prose.
 
   /**
-   * Follow `{ step, line, after, …setting }`.
+   * Go to the step that a link names by `{ step, line, after, …setting }`, unless a question is open.
    * @this {import("./player.js").Player}
    */
   follow(target) {
@@ -177,7 +177,7 @@ export class Stepping {
   }
 
   /**
-   * What a key does: as in VS Code, as in pdb, and with arrows.
+   * Return the action of a key, if it has one: the keys of VS Code and of pdb, and arrows.
    * @this {import("./player.js").Player}
    */
   action({ key, shiftKey }) {

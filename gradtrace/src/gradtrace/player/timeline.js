@@ -1,11 +1,11 @@
 // What a trace says about each of its steps. Steps list only what differs from the step before;
 // here the state of every node at any step is looked up, and what a step changed is put together.
 
-/** States of a slot that holds its tensor. */
+/** The states of a slot that holds its tensor. */
 export const HELD = new Set(["alive", "modified", "packed"]);
 
 export class Timeline {
-  /** `keys` says of lines what they are called in other programs that come from the same one. */
+  /** `keys` maps lines to keys that are equal for the same line in differently edited programs. */
   constructor(trace, keys = new Map()) {
     this.trace = trace;
     this.last = trace.steps.length - 1;
@@ -25,12 +25,12 @@ export class Timeline {
     this.cache = new Map();
   }
 
-  /** The state of a node at a step, or null: `{ node, state, slots }`, for each slot `[state, version]`. */
+  /** Return the state of a node at a step, or null: `{ node, state, slots }`, for each slot `[state, version]`. */
   state(node, step) {
     return this.history[node].findLast(([time]) => time <= step)?.[1] ?? null;
   }
 
-  /** All of one step: its nodes, its variables, and who holds which tensor. */
+  /** Return the nodes and variables of a step, and for each tensor the slots and variables that hold it. */
   at(step) {
     const known = this.cache.get(step);
     if (known) return known;
@@ -63,14 +63,14 @@ export class Timeline {
     return made;
   }
 
-  /** What the line that led to this step did. */
+  /** Return what the line that led to a step changed, by comparing the step with the one before. */
   changes(step) {
     const now = this.at(step);
     now.did ??= this.compare(now, this.at(step - 1));
     return now.did;
   }
 
-  /** The nodes to which something happened at this step, by what it was. */
+  /** Return the sets of nodes that a step created, freed (`cut`) or modified, gave a gradient, or stopped at. */
   happened(step) {
     const { made, freed, modified, variables } = this.changes(step);
     const stopped = this.trace.steps[step].raised?.node ?? null;
@@ -117,7 +117,7 @@ export class Timeline {
     return { made, freed, modified, variables, arrived, left };
   }
 
-  /** For each variable at a step, the line that bound the name to what it is there. */
+  /** Map each variable at a step to the line that bound it to its tensor. */
   bindings(step) {
     if (this.bound?.step === step) return this.bound.lines;
     let lines = new Map();
@@ -135,7 +135,7 @@ export class Timeline {
     return lines;
   }
 
-  /** The step of another timeline at the same line on the same visit, else after the last line that both ran. */
+  /** Return the step of `other` at the same visit of the same line, else after the last visit that both have. */
   matching(other, step) {
     for (let time = step; time >= 0; time -= 1) {
       const same = other.visits.indexOf(this.visits[time]);
@@ -145,7 +145,7 @@ export class Timeline {
   }
 
   /**
-   * The step for `{ step }`, `{ line }` (about to run) or `{ after }` (has just run); else null.
+   * Return the step for `{ step }`, `{ line }` (about to run) or `{ after }` (has just run); else null.
    * @param {{ step?: number, line?: number, after?: number }} where
    */
   find({ step, line, after }) {

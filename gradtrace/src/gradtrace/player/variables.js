@@ -17,7 +17,7 @@ const FLAGS = {
 const module = (row) => (row.leaf && row.name.match(/^(?:[^.[]|\[[^\]]*\])+(?=\.)/)?.[0]) || null;
 
 export class Variables {
-  /** `onLight(name | null)` when a variable is pointed at. */
+  /** Call `onLight(name | null)` when a variable is pointed at. */
   constructor(onLight) {
     this.onLight = onLight;
     this.open = new Set();
@@ -45,7 +45,7 @@ export class Variables {
     this.box.style.setProperty("--rows", Math.max(1, ...rows));
   }
 
-  /** The rows of the table: a variable each, or the parameters of a module together. */
+  /** Return the rows of the table: a variable each, or one for `FOLD` or more leaves of a module. */
   entries(variables) {
     const groups = new Map();
     for (const row of variables) {

@@ -30,7 +30,7 @@ function render({ model, el }) {
   });
 }
 
-/** Without a view, too. A model may come out of a file: a kernel answers. */
+/** Join a model to the players of the page, even without a view, once a kernel answers for it. */
 function initialize({ model }) {
   if (!model.get("key")) return undefined;
   model.on("msg:custom", (content) => content === "here" && offer(model));

@@ -4,7 +4,7 @@ import { bytes, dimensions, element, listed, plural } from "./dom.js";
 
 const called = ({ leaf, label, name }) => (leaf ? label : name);
 
-/** One node in words, without its name. */
+/** Describe a node in words, without its name. */
 export function describe(trace, now, index, changed) {
   const node = trace.nodes[index];
   const row = now.nodes.get(index);
@@ -60,7 +60,7 @@ export function describeTensor(trace, index, held, gone) {
   return `${what}: ${gone ? "gone now, its last reference was dropped" : by.join("; ") || "nothing refers to it"}`;
 }
 
-/** The whole graph as a list. */
+/** Return lists that describe all nodes and tensors of a step. */
 export function twin(trace, timeline, step) {
   const now = timeline.at(step);
   const changed = timeline.happened(step);
@@ -78,7 +78,7 @@ export function twin(trace, timeline, step) {
   ];
 }
 
-/** What a step changed, to be read aloud; without the bytes while a question is open. */
+/** Describe what a step changed, to be read aloud; without the bytes while a question is open. */
 export function announcement(trace, timeline, step, where, locked) {
   const now = trace.steps[step];
   const did = timeline.changes(step);
