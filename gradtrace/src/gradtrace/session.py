@@ -128,7 +128,7 @@ class Session:
 
 
 def _follow_spawned(strict: bool) -> None:
-    """Watch the processes that ``multiprocessing`` spawns; only the first process writes files."""
+    """Watch the processes that ``multiprocessing`` spawns from now on; these write no files."""
     # Not at the top: torch has imported these, but a program may have modules of their names.
     from multiprocessing import util
 
@@ -154,7 +154,7 @@ def _follow_spawned(strict: bool) -> None:
 
 
 def _explained(error: BaseException) -> bool:
-    """Whether one of the exception's notes, which a traceback shows, is an explanation."""
+    """Whether a note on the exception begins with "gradtrace", as every explanation does."""
     notes = getattr(error, "__notes__", ())
     return any(isinstance(note, str) and note.startswith("gradtrace") for note in notes)
 

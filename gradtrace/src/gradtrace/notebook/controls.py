@@ -19,7 +19,7 @@ MAX_SETTINGS = 64
 
 
 class DeviceDropdown(ipywidgets.Dropdown):
-    """The devices of this machine. A page without a kernel offers ``stored_options`` only.
+    """A dropdown of this machine's devices; a page without a kernel has ``stored_options`` only.
 
     With ``GRADTRACE_DEVICE=cuda`` in the environment, the option "cpu" runs on the GPU, so that
     results stored on a CPU can be compared with a run on a GPU.
@@ -51,8 +51,8 @@ def available_devices() -> tuple[str, ...]:
 class Control:
     """One control: its widget, and the finite list of its options as ``(label, value)`` pairs.
 
-    ``kind`` is ``"checkbox"`` or ``"select"``. ``options`` are those that a page without a kernel
-    offers. ``choices`` are those of the live widget, which may have more.
+    ``kind`` is ``"checkbox"``, ``"select"`` or ``"edits"``. ``options`` are those that a page
+    without a kernel offers. ``choices`` are those of the live widget, which may have more.
     """
 
     name: str
@@ -123,7 +123,7 @@ def controls_of(
 
 
 def _refuse_options_without_equality(name: str, abbreviation: Any) -> None:
-    """Refuse tensors and arrays, because a widget finds its value among the options by ``==``."""
+    """Raise ValueError for options that ``==`` does not compare as a whole, such as arrays."""
     options = _options(abbreviation) if isinstance(abbreviation, (Mapping, list)) else ()
     for label, option in options:
         try:

@@ -95,7 +95,7 @@ class Exploration:
         return self._function(*args, **kwargs)
 
     def edited(self, edits: str) -> Callable[..., Any]:
-        """Return the function with these edits, by their names with " + " between them.
+        """Return the function with the edits of these names, which " + " separates.
 
         Raises:
             ValueError: there are no such edits.
@@ -134,7 +134,7 @@ class Exploration:
         return self._traces[key]
 
     def _program(self, values: dict[str, Any]) -> Callable[..., Any]:
-        """Remove the edits from ``values``, and return the function with these edits."""
+        """Remove the edits from ``values``; return the function with them, or the reader's own."""
         if self._edits is None:
             return self._function
         edits = values.pop(_EDITS)
@@ -166,12 +166,12 @@ class Exploration:
         return [control.choice for control in self.controls.values()]
 
     def _changed(self, _: Any) -> None:
-        """Update the player after all controls have their new values."""
+        """Play the current setting, unless other controls are still to be set."""
         if not self._choosing:
             self.player.show(self.trace(), self._indices())
 
     def _chosen(self, change: dict[str, Any]) -> None:
-        """Update the controls after the reader chose a setting on the page."""
+        """Set the controls as the reader chose on the page, and play that setting."""
         if change["new"] == self._indices():
             return
         self._choosing = True
@@ -241,7 +241,7 @@ class Exploration:
         return "text/html", framed(self._page())
 
     def _initial(self) -> list[int]:
-        """Return the setting with which a page without a kernel begins."""
+        """Return the index of each control's option with which a page without a kernel begins."""
         return [control.index(control.value) or 0 for control in self.controls.values()]
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
@@ -273,10 +273,10 @@ _FIRST_DISPLAYED: dict[int, str] = {}  # by process: kernels may be forks of one
 
 
 def _front_end_carrier(name: str) -> str:
-    """Return the player with which the notebook stores the front end.
+    """Return the name of the player with which the notebook stores the front end.
 
     This is the player that was displayed first, even if it is displayed again, so that a notebook
-    stores the front end once. In Colab each output is a frame that needs its own copy.
+    stores the front end once. In Colab it is ``name``, as each output is a frame with its own copy.
     """
     if _in_colab():
         return name

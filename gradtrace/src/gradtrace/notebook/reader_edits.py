@@ -29,9 +29,9 @@ Combination = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ReaderEdit:
-    """One edit: the replacement of each line that it changes; None stands for the original line.
+    """One edit; ``changes`` maps each line that it changes to the lines in its place.
 
-    The lines of ``changes`` are indented as in the function.
+    These are indented as in the function; None stands for the original line.
     """
 
     name: str
@@ -39,7 +39,7 @@ class ReaderEdit:
 
     @property
     def replaced(self) -> set[int]:
-        """The numbers of the lines that this edit removes."""
+        """The numbers of the lines that this edit removes or replaces by others."""
         return {line for line, texts in self.changes.items() if None not in texts}
 
 
@@ -112,7 +112,7 @@ class Edits:
         return " + ".join(self.edits[index].name for index in combination) or UNEDITED
 
     def _in_place_of(self, line: int, combination: Combination) -> list[str]:
-        """Return the lines that these edits put in the place of a line."""
+        """Return the lines that a combination of edits puts in the place of a line."""
         touching = [
             self.edits[index].changes[line]
             for index in combination
@@ -127,7 +127,7 @@ class Edits:
         return [text for text in lines if text is not None]
 
     def source(self, combination: Combination) -> str:
-        """Return the function's text with these edits."""
+        """Return the function's text with a combination of edits."""
         lines = (text for line in self.lines for text in self._in_place_of(line, combination))
         return "\n".join(lines) + "\n"
 
@@ -165,12 +165,12 @@ class Edits:
 
 
 def compiled(function: FunctionType, source: str) -> FunctionType:
-    """Compile this source with the globals, defaults and closure of another function.
+    """Return the function compiled from ``source``, with ``function``'s globals and closure.
 
-    Its first line gets the line number of the other function's ``def``.
+    It also has ``function``'s name, defaults and first line number.
 
     Raises:
-        ValueError: the source is not that of one valid function.
+        ValueError: ``source`` is not a valid program, or defines no function of that name.
     """
     first = min(read_function_source(function.__name__, function.__code__).lines)
     digest = hashlib.sha256(source.encode("utf-8", "backslashreplace")).hexdigest()[:12]

@@ -30,7 +30,7 @@ def describe_outcome(trace: TraceData) -> list[str]:
 
 
 def _cause(trace: TraceData, error: Raised) -> list[str]:
-    """Describe what an earlier step did to the node at which the backward pass stopped."""
+    """Describe the earlier line that freed or changed what the failing node had saved, if any."""
     if error.node is None:
         return []
     for step in trace.steps:

@@ -234,7 +234,7 @@ def _height(played: Sequence[dict[str, Any]], data: dict[str, Any]) -> int:
 
 
 def _script_of(carrier: str) -> str:
-    """Return a hint that names the player with the script; empty if there is no ``carrier``."""
+    """Return a hint that the player ``carrier`` has the script; empty if no other player has it."""
     if not carrier:
         return ""
     return (

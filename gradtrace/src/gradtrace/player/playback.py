@@ -39,7 +39,7 @@ def trace(
             Only tensors that ``fn`` creates are counted, on all devices.
 
     Raises:
-        TypeError: ``fn`` is not a Python function, or is a generator or coroutine function.
+        TypeError: ``fn`` has no Python code, is a generator or coroutine, or takes other arguments.
         ValueError: the source of ``fn`` cannot be found, none of its lines ran, or it switched
             tracing off.
         RuntimeError: gradtrace itself failed while it read the program's state.
@@ -64,11 +64,11 @@ class Trace(TraceData):
     """The result of :func:`gradtrace.trace`: plain data that can be compared, stored and sent.
 
     ``source`` maps line numbers, as in the file or the notebook cell, to their text. ``statements``
-    maps the first line of each statement that spans several to its last. ``skipped`` are the lines
-    that did not run, such as a branch not taken. ``error`` is the exception that ended the
-    function, None if it returned. ``unrecorded`` counts the lines that ran after ``max_steps``; the
-    last step is recorded in any case. ``calls`` are the calls of modules in which operations ran,
-    outer calls before inner ones.
+    maps the first line of each statement that spans several to its last (of a compound statement,
+    to that of its head). ``skipped`` are the lines that did not run; after an error, only those of
+    branches not taken. ``error`` is the exception that ended the function, None if it returned.
+    ``unrecorded`` counts the lines that ran after ``max_steps``; the last step is recorded in any
+    case. ``calls`` are the calls of modules in which operations ran, outer before inner ones.
     """
 
     @classmethod
@@ -77,7 +77,7 @@ class Trace(TraceData):
         return cls(**vars(data))
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the retained bytes over the lines with matplotlib; returns the Axes.
+        """Draw the bytes of saved activations over the lines with matplotlib, and return the Axes.
 
         Each bar stands at the line that has just run.
 
@@ -123,5 +123,4 @@ class Trace(TraceData):
         return "text/html", framed(self._page())
 
     def _repr_html_(self) -> str:
-        """Return the player for a notebook."""
         return static_html([self])

@@ -147,7 +147,7 @@ def _longest_text(node: TraceNode) -> int:
 
 
 def _names(trace: TraceData) -> dict[int, tuple[int, int, int]]:
-    """Map each named tensor to the length of its longest label, its first and its last step."""
+    """Map each tensor that variables name to its longest label's length, first and last step."""
     rooms: dict[int, tuple[int, int, int]] = {}
     for moment, step in enumerate(trace.steps):
         now: dict[int, list[str]] = defaultdict(list)

@@ -315,7 +315,7 @@ class WhichLineHoldsMost(Asked):
 
 @dataclass(frozen=True, kw_only=True)
 class WhichGetGradients(_AskedForSeveral):
-    """Ask which leaves that require grad have a gradient at the end.
+    """Ask which leaf variables that require grad have a gradient at the end.
 
     ``believes`` has the names of variables, or "none of them".  The answer is all right choices.
 
@@ -400,7 +400,7 @@ class WhichSettings(_AskedForSeveral):
         return self._several(f"With which {self.control} does it raise?", facts, matching, summary)
 
     def _fact(self, label: str, trace: TraceData) -> str:
-        """Describe how the trace ended, or, if no error ended it, whether the condition holds."""
+        """State how a trace ended if it raised or raising is asked, else whether ``that`` holds."""
         if self.that is raises or raises(trace):
             return ending(trace)
         return f"That is {'true' if self.that(trace) else 'not true'} with `{label}`."

@@ -15,7 +15,7 @@ class _AskedInside(Asked):
     """The base of questions about a line's backward pass, asked before that line runs.
 
     Args:
-        line: the line, as number or text, at its first run.
+        line: the line, as number or text, at its first run that has a backward pass.
     """
 
     line: int | str
@@ -33,7 +33,7 @@ class _AskedInside(Asked):
         return [step.run for step in node_steps if step.run is not None]
 
     def _place_of(self, node: str, trace: TraceData) -> int:
-        """Return the position of a node in the order in which the nodes ran, from 0."""
+        """Return the position of the first node of this name among the nodes that ran, from 0."""
         runs = [run.node for run in self._runs(trace)]
         labels = ["" if number is None else trace.nodes[number].label for number in runs]
         if node not in labels:

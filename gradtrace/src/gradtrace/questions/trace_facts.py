@@ -26,7 +26,7 @@ def joined(*sentences: str) -> str:
 
 
 def names_of_nodes(trace: TraceData, nodes: Iterable[int]) -> str:
-    """Name the nodes, as in "ExpBackward0 and 2 × MulBackward0"; count them if they are many."""
+    """Name nodes, "ExpBackward0 and 2 × MulBackward0", or count those of over three names."""
     count = Counter(trace.nodes[node].label for node in nodes)
     if len(count) > 3:
         return f"{count.total()} nodes"
@@ -39,7 +39,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def statement_lines(trace: TraceData) -> list[int]:
-    """Return the first line of each statement, or the lines that ran if parsing fails."""
+    """Return the lines that ran, and the first lines of the function's other statements, sorted."""
     nodes = ast.walk(parsed(trace.source))
     function = next((node for node in nodes if isinstance(node, ast.FunctionDef)), None)
     traced_lines = {step.ran for step in trace.steps if step.ran is not None}
@@ -53,14 +53,14 @@ def statement_lines(trace: TraceData) -> list[int]:
 
 
 def _runs_nothing(node: ast.stmt) -> bool:
-    """Whether a statement is a docstring, ``pass``, or a definition."""
+    """Whether a statement is a constant such as a docstring, ``pass``, or a definition."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
     return isinstance(node, (ast.Pass, ast.FunctionDef, ast.ClassDef))
 
 
 def what_it_did(trace: TraceData, line: int) -> str:
-    """Describe the effect of a line that did not raise."""
+    """Describe the effect of a line that did not raise, or why it did not run."""
     visits = [index for index, step in enumerate(trace.steps) if step.ran == line]
     if not visits:
         if trace.error is not None and line > trace.error.line:
@@ -82,7 +82,7 @@ def what_it_did(trace: TraceData, line: int) -> str:
 
 
 def _written(trace: TraceData, visits: Iterable[int]) -> tuple[list[str], list[str]]:
-    """Return the gradients that were written at these steps, and the variables that changed."""
+    """Return the names of gradients written and of variables changed in place at these steps."""
     written: dict[str, None] = {}
     changed: dict[str, None] = {}
     for index in visits:
@@ -116,7 +116,7 @@ def freed_at(trace: TraceData) -> dict[int, int]:
 
 
 def holders_by_tensor(trace: TraceData, at: int) -> dict[int, tuple[list[str], list[str]]]:
-    """Map each non-leaf tensor to the variables that name it and the nodes that saved it."""
+    """Map each non-leaf tensor of a step to the variables that name it and nodes that saved it."""
     holders: dict[int, tuple[list[str], list[str]]] = {}
     for variable in trace.steps[at].variables:
         if variable.tensor is not None:
