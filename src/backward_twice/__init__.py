@@ -1,4 +1,4 @@
-"""The course's own code: verdicts on claims, quizzes, and the upkeep of the executed notebooks."""
+"""The course's own code: quizzes, verdicts, checks of exercises, grading, upkeep of notebooks."""
 
 from backward_twice.quizzes import Quiz, quiz
 from backward_twice.verdicts import Verdict, verdict

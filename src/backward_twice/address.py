@@ -4,7 +4,7 @@ The address stands in one place, ``repository`` in ``_config.yml``.  The book re
 (``book/_ext/published.py``). Files that cannot read it (the READMEs, gradtrace's metadata,
 CITATION.cff, the issue forms, the first code cell of each notebook) contain text derived from it
 (``address.yml``), which this module rewrites and ``tests/test_address.py`` checks.  Without an
-address that text is empty, so that there are no dead links.  A URL argument becomes the address.
+address that text has no links, so that none is dead.  A URL argument becomes the address.
 Neither torch nor gradtrace is needed.
 """
 

@@ -19,7 +19,7 @@ def generate(root: Path, into: Path) -> list[Path]:
     """Write a checkout's exercises to ``into/<name>/<name>.ipynb``, and return their sorted paths.
 
     Raises:
-        nbgrader.converters.base.NbGraderException: nbgrader refused a solution; its log says why.
+        SystemExit: nbgrader refused a solution; its log says why.
     """
     into = into.resolve()
     names = sorted(path.parent.name for path in (root / SOLUTIONS).glob("*/*.ipynb"))

@@ -1,8 +1,8 @@
 """Judge the claims again on the PyTorch that is installed: ``python -m backward_twice.recheck``.
 
 The notebooks that judge claims run in a temporary folder, so nothing stored changes.  The command
-prints each claim whose verdict differs from the ledger's, and then its exit code is 1.  With
-``--record`` the result is also written into ``book/versions.csv``, which the page on versions
+prints each claim whose verdict or conditions differ from the ledger's, and then its exit code is 1.
+With ``--record`` the result is also written into ``book/versions.csv``, which the page on versions
 shows; an existing row of this version is replaced.
 """
 
@@ -27,7 +27,7 @@ BESIDE = ("numpy", "ipython", "ipywidgets", "anywidget", "matplotlib", "networkx
 
 
 def differences(notebooks: Path = NOTEBOOKS) -> list[str]:
-    """Return one line for each claim whose verdict on this PyTorch differs from the ledger's."""
+    """Judge all claims; return a line for each whose verdict or conditions are not the ledger's."""
     with tempfile.TemporaryDirectory() as folder:
         copies = Path(shutil.copytree(notebooks, Path(folder, "notebooks")))
         paths = [path for path in sorted(copies.glob("*.ipynb")) if stored_verdicts([path])]

@@ -20,13 +20,13 @@ from backward_twice.cell_sources import defined_names, needed, used_names, witho
 
 
 def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any], str]) -> str:
-    """Return why an answer that passes would not be graded unchanged; "" if it would.
+    """Return why the grader would judge a passing answer differently; "" if no reason is found.
 
-    Outside IPython there are no cells, and the result is "".
+    Outside IPython, or if no cell defines the name, the result is "".
 
     Args:
         name: the name that the answer cell defines.
-        test_cell: the id of the cell that asks for it.
+        test_cell: the id of the cell that checks the answer.
         asks: judges another answer, and returns what is wrong with it, or "".
     """
     shell = _shell()
@@ -104,7 +104,7 @@ def _current_cell(shell: Any) -> str | None:
 
 @contextlib.contextmanager
 def _as_it_was() -> Iterator[None]:
-    """Suppress output, and afterwards restore the random state and PyTorch's settings."""
+    """Suppress output; at the end restore random states, default dtype and gradient mode."""
     state, dtype, recording = random.getstate(), torch.get_default_dtype(), torch.is_grad_enabled()
     with (
         torch.random.fork_rng(devices=[]),

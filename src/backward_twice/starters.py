@@ -20,7 +20,7 @@ SOLUTION_ONLY = "solution-only"
 
 
 def drop_solution_only(notebook: NotebookNode) -> None:
-    """Remove the cells, and the word in the title, that only a solution shows."""
+    """Remove the cells tagged ``solution-only``, and the word "Solution:" in the title."""
     cells = notebook.cells
     notebook.cells = [cell for cell in cells if SOLUTION_ONLY not in cell.metadata.get("tags", ())]
     notebook.cells[0].source = notebook.cells[0].source.replace("# Solution: ", "# ", 1)
@@ -32,7 +32,7 @@ class ClearSolutionsKeepStarters(ClearSolutions):
     def preprocess(
         self, nb: NotebookNode, resources: dict[str, Any]
     ) -> tuple[NotebookNode, dict[str, Any]]:
-        """Process a notebook as nbconvert's preprocessors do.
+        """Turn a solution notebook into its exercise; nbconvert requires this signature.
 
         Raises:
             ValueError: a cell names a starter that does not exist.

@@ -54,14 +54,14 @@ class Verdict:
 
     @property
     def verdict(self) -> str:
-        """``"holds"``, ``"fails"`` or ``"depends"``: all, none or some cases are as claimed."""
+        """``"holds"`` (all cases, or one that suffices), ``"depends"`` (some), ``"fails"`` (none)."""
         if all(self.cases.values()) or (self.one_suffices and any(self.cases.values())):
             return HOLDS
         return DEPENDS if any(self.cases.values()) else FAILS
 
     @property
     def on(self) -> str | None:
-        """The cases that hold and those that fail, as text; None if all of them agree."""
+        """The cases that hold and those that fail, as text; None if all hold or all fail."""
         if len(set(self.cases.values())) == 1:
             return None
         parts = []
@@ -154,7 +154,7 @@ def verdict(id: str, cases: Mapping[str, bool], *, one_suffices: bool = False) -
 
 
 def stored_verdicts(notebooks: Iterable[Path]) -> dict[str, dict[str, Any]]:
-    """Return verdict and evidence of each claim, as the executed notebooks store them.
+    """Return each claim's verdict, conditions and place in the executed notebooks, by its id.
 
     Raises:
         ValueError: two cells judge the same claim.
@@ -182,7 +182,7 @@ def stored_verdicts(notebooks: Iterable[Path]) -> dict[str, dict[str, Any]]:
 def updated_ledger(
     rows: Iterable[dict[str, Any]], notebooks: Iterable[Path]
 ) -> list[dict[str, Any]]:
-    """Return the ledger with verdict and evidence taken from the notebooks only."""
+    """Return the rows with the notebooks' verdicts and evidence, or None for claims not judged."""
     verdicts = stored_verdicts(notebooks)
     missing = {"verdict": None, "on": None, "evidence": None}
     return [

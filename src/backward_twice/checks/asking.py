@@ -33,7 +33,7 @@ _PUBLIC_SEEDS = (0, 1)
 
 
 def _raised(task: Task, error: Exception) -> str:
-    """Return the error that was raised, and the line of the learner's code that raised it."""
+    """Describe an error, with the innermost line of the learner's code in its traceback, if any."""
     if isinstance(error, UnusableResult):
         return str(error)
     text = f"{task.answer} raised {type(error).__name__}: {error}"
@@ -44,7 +44,7 @@ def _raised(task: Task, error: Exception) -> str:
 
 
 def _explanation(task: Task, answer: Any, inputs: str) -> list[str]:
-    """Ask again under a watch; return the lines of gradtrace's explanation of an autograd error.
+    """Repeat a failed call under a watch; return the lines of gradtrace's explanation, if any.
 
     Call this only after an error, because a strict watch takes time.
     """
@@ -109,8 +109,8 @@ def calls(name: str, *, seed: int = 0) -> list[Call]:
     """Return new copies of the calls with which :func:`check` asks the question ``name``.
 
     ``calls("two_losses.one_update")[0]`` shows the first call when printed, has ``args`` and
-    ``kwargs``, and makes the call when it is called with an answer.  If a later call needs the
-    result of an earlier one, only the first is returned.
+    ``kwargs``, and makes the call when it is called with an answer.  The calls are recorded with an
+    answer that returns None, so those after the first use of a result are missing.
 
     Args:
         seed: 0 or 1 for the inputs of :func:`check`, another number for other inputs.
@@ -143,7 +143,7 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
         seed: draws other inputs than the public ones.
 
     Raises:
-        AssertionError: a property is wrong; the message has a line for each.
+        AssertionError: the answer raised, is not written yet, or has a wrong property.
         LookupError: there is no such question, though there is the exercise.
     """
     try:
@@ -192,7 +192,7 @@ _MOST_WRONG = 6
 
 
 def _listed(findings: list[Finding]) -> list[str]:
-    """Format one line for each finding; if there are many, only some of the wrong ones."""
+    """Format a line for each finding; if there are many, for the first wrong ones, with counts."""
     if len(findings) <= MOST_LISTED:
         return [str(finding) for finding in findings]
     wrong = [str(finding) for finding in findings if not finding.passed]

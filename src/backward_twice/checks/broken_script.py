@@ -42,7 +42,7 @@ def _draw(draws):
 
 
 def _trained(script, number):
-    """Run a script; return its losses and its parameters."""
+    """Run a script; return its losses, its validation loss and its parameters."""
     file = f"<script {number}>"
     # An error in it is shown with its line.
     linecache.cache[file] = len(script), None, script.splitlines(keepends=True), file

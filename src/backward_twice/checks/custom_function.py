@@ -17,7 +17,7 @@ from backward_twice.checks.task import Task
 
 
 def _derivatives(function, inputs, outer, vectors):
-    """Return the value ``v``, and first and second derivatives of ``outer * v**2``."""
+    """Return the value ``v``, and gradients and Hessian-vector products of ``outer * v**2``."""
     leaves = {name: value.requires_grad_() for name, value in inputs.items()}
     value = function(*leaves.values())
     first = torch.autograd.grad((outer * value**2).sum(), leaves.values(), create_graph=True)
@@ -129,7 +129,7 @@ def _run_add_product(answer, inputs, outer, vectors):
 
 
 def _products(answer, inputs, trained):
-    """Return how many products backward computes if only one input requires a gradient."""
+    """Return how many products backward computes if only ``trained`` requires a gradient."""
     leaves = {name: value.detach().clone() for name, value in inputs.items()}
     leaves[trained].requires_grad_()
     total, x, weight = leaves.values()

@@ -64,7 +64,7 @@ def _expect(weights, chunks, rate, kind):
 
 
 def _started_again(state, starts):
-    """Detach the state, and zero it when a series starts; an LSTM's state is only detached."""
+    """Return the state detached, and zero where a series starts; an LSTM's is only detached."""
     if isinstance(state, tuple):
         return tuple(part.detach() for part in state)
     return state if state is None else state.detach() * ~starts[:, None]

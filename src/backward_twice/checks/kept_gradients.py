@@ -56,7 +56,7 @@ def _draw_any(draws):
 
 
 def _follows(then):
-    """Return a predicate of calls: ``then`` follows a kept gradient that is never zeroed later."""
+    """Return a predicate: a gradient is kept just before ``then``, and not zeroed afterwards."""
 
     def tells(calls):
         is_set = False
@@ -71,7 +71,7 @@ def _follows(then):
 
 
 def _adds_with_a_graph(calls):
-    """Whether a call with ``create_graph`` adds to a gradient, and the kept sum is never zeroed."""
+    """Whether a gradient is kept just after ``create_graph`` added to it, and not zeroed later."""
     is_set = False
     names = [name for name, *_ in calls]
     for n, (name, following) in enumerate(pairwise(names)):

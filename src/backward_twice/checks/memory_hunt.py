@@ -151,7 +151,7 @@ def _run_train(answer, weights, batches, validation, decay, rate):
 
 
 def _expect_train(weights, batches, validation, decay, rate):
-    """Return the trained weights in float64, with gradients from torch.autograd.grad."""
+    """Return the right results in float64: trained weights, validation losses, running average."""
     weights = leaves(weights)
     expected, average = {}, None
 

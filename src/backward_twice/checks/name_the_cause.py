@@ -55,7 +55,7 @@ _compiled = lru_cache(maxsize=4096)(partial(compile, filename="program", mode="e
 
 
 def _outcome(lines):
-    """Return the error's family and line, both None without an error, and the gradients."""
+    """Return the error's family, its line and the gradients; None for whichever does not exist."""
     names = {"torch": torch}
     for number, line in enumerate(lines, 1):
         try:
@@ -69,7 +69,7 @@ def _outcome(lines):
 
 
 def _harmless(line):
-    """Return a line without its potential mistake, and the kind of error the mistake causes."""
+    """Return a line without its potential mistake, and the error that this causes, or None."""
     if line.endswith(".backward()"):
         return line.replace("()", "(retain_graph=True)"), "freed"
     if line.endswith(".detach()"):
@@ -150,7 +150,7 @@ name_the_cause = task_of_cases(
 
 
 def _recorded(line):
-    """Return a write through ``.data`` as an out-of-place operation that autograd records."""
+    """Return the line; a write through ``.data`` becomes an operation that autograd records."""
     name, written, amount = line.partition(".data.add_(")
     return f"{name} = {name} + {amount.rstrip(')')}" if written else line
 
@@ -169,7 +169,7 @@ def _same(gradients, others):
 
 
 def _spoilt(lines):
-    """Return the line that makes the gradients wrong, or None; raise LookupError if unclear."""
+    """Return the line that spoils the gradients, or None; raise LookupError if it is not clear."""
     recorded = [_recorded(line) for line in lines]
     if sum(line != out_of_place for line, out_of_place in zip(lines, recorded, strict=True)) < 2:
         raise LookupError  # too easy

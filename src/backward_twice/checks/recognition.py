@@ -50,7 +50,7 @@ def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str
 
 
 def _gives(misconception: Misconception, task: Task, observed: Plain, inputs: str) -> bool:
-    """Whether the misconception's answer has the observed result."""
+    """Whether the misconception's answer gives the observed result; False if it raises an error."""
     try:
         answer = wrong_answer(misconception, task.answer)
         return alike(loads(task.observe(answer, inputs)), observed)

@@ -94,7 +94,7 @@ def _draw_measure(draws):
 
 
 class Several(nn.Module):
-    """A module that applies the tensor methods of these names one after another."""
+    """A module that applies tensor methods, given by their names, one after another."""
 
     def __init__(self, operations):
         super().__init__()

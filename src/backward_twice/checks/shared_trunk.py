@@ -91,7 +91,7 @@ def _draw_programs(draws):
 
 
 def _source(flags, reads, detached, calls):
-    """Return the source of the networks, and of the backward calls with the answer's flags."""
+    """Return the program with the answer's flags, or "" unless there is a bool for each call."""
     lines = ["data = torch.ones(1, 3)"]
     for name, source in reads.items():
         source_output = f"{source}.detach()" if name in detached else source

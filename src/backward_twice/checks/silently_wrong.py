@@ -12,11 +12,11 @@ _DOUBTFUL = ("scale the result", "add to what was saved", "scale under no_grad",
 
 
 def _draw_detector(draws):
-    """Draw functions of three tensors; each tensor is changed in its own way.
+    """Draw functions of three tensors, and for each tensor a habit: how the function uses it.
 
-    Every habit occurs, and each function has an input that backward reaches.  With the drawn
-    numbers, at least two of the doubtful habits do harm and two do none, so that the name of a
-    habit, which an answer could look up, does not decide.
+    Every right and every doubtful habit occurs, and each function has an input that backward
+    reaches.  With the drawn numbers, at least two of the doubtful habits do harm and two do none,
+    so that the name of a habit, which an answer could look up, does not decide.
     """
     harms = draws.shuffled([True, True, False, False])
     habits = [*((habit, False) for habit in _RIGHT), *zip(_DOUBTFUL, harms, strict=True)]
@@ -90,7 +90,7 @@ _LITTLE = 0.1
 
 
 def _run_detector(answer, functions, values):
-    """Return the answer's verdict on each function, and whether the answer called the functions.
+    """Return the answer's verdicts, and whether it differentiated and varied each input.
 
     An answer could also read the numbers that a function stores in the same process.  This cannot
     be prevented, but it is no shorter than calling the function.
@@ -107,7 +107,7 @@ def _run_detector(answer, functions, values):
 
 
 class _CallRecord:
-    """A function of several inputs that records which input values differ between its calls."""
+    """A function that records which inputs backward reached, and which values were varied alone."""
 
     def __init__(self, function, values):
         self.backward = [False] * len(values)

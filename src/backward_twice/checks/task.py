@@ -150,7 +150,7 @@ _LIBRARIES = tuple(
 
 
 def is_learners(file: str) -> bool:
-    """Whether a file is the learner's, and not part of the course, PyTorch, gradtrace or Python."""
+    """Whether a file belongs to neither the course, PyTorch, gradtrace nor Python's library."""
     return not file.startswith((*_LIBRARIES, "<frozen"))
 
 
@@ -165,7 +165,7 @@ def learner_frames(error: Exception) -> list[traceback.FrameSummary]:
 
 @contextmanager
 def as_torch_begins() -> Iterator[None]:
-    """Restore PyTorch's defaults: float32, on the CPU, and gradients recorded."""
+    """Run the context with PyTorch's defaults: float32, on the CPU, and gradients recorded."""
     dtype = torch.get_default_dtype()
     with torch.enable_grad(), ExitStack() as stack:
         if dtype != torch.float32:

@@ -26,7 +26,7 @@ def _draw(draws):
 
 
 def _layers(weights):
-    """Return the layers; their ``.grad`` is left over from an earlier step."""
+    """Return the layers, the trunk and both heads; each ``.grad`` has a leftover value."""
     layers = []
     for weight in weights.values():
         layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False)

@@ -47,7 +47,7 @@ class _Average:
         self.ended = []  # replicas; the other one continues alone, as in a repeated call
 
     def reduce(self, replica, bucket):
-        """Return the mean of both replicas' buckets, as a communication hook does."""
+        """Return a future: the mean of both buckets, or this bucket once a replica has ended."""
         self.buffers[replica] = mean = bucket.buffer()
         self.counts[replica] += bucket.is_last()
         if not self.ended:

@@ -43,7 +43,7 @@ def _raises(operations):
 
 
 def _refusing(chain):
-    """Return the last index from which the rest of the chain, run alone, raises; None if none."""
+    """Return the last index from which the chain, run alone, refuses a second backward, or None."""
     return next((k for k in reversed(range(len(chain))) if _raises(chain[k:])), None)
 
 

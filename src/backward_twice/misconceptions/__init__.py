@@ -85,7 +85,7 @@ def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
 
 @cache
 def _code_cells(exercise: str) -> tuple[tuple[str, str], ...]:
-    """Return the grade id, or "", and the source of each code cell of the stored solution."""
+    """Return grade id (or "") and source of the solution's code cells that the exercise has too."""
     return tuple(
         (cell["metadata"].get("nbgrader", {}).get("grade_id", ""), "".join(cell["source"]))
         for cell in json.loads(solution(exercise).read_text(encoding="utf-8"))["cells"]
@@ -94,7 +94,7 @@ def _code_cells(exercise: str) -> tuple[tuple[str, str], ...]:
 
 
 def _answer(exercise: str, grade_id: str) -> tuple[list[str], list[str]]:
-    """Return the lines of an answer in the stored solution, and its other code cells."""
+    """Return an answer cell's lines, without ``###`` marks, and the solution's other code cells."""
     sources = dict(_code_cells(exercise))
     lines = sources[grade_id].splitlines()
     others = [without_magic(source) for name, source in _code_cells(exercise) if name != grade_id]
@@ -102,7 +102,7 @@ def _answer(exercise: str, grade_id: str) -> tuple[list[str], list[str]]:
 
 
 def solution(exercise: str) -> Path:
-    """Return the exercise's solution: in a checkout, or the copy in an installed package."""
+    """Return the path of an exercise's solution, in a checkout or in an installed package."""
     path = Path("solutions", exercise, f"{exercise}.ipynb")
     checkout = FOLDER.parents[2] / path
     return checkout if checkout.exists() else FOLDER.parent / path
