@@ -54,7 +54,7 @@ class Verdict:
 
     @property
     def verdict(self) -> str:
-        """``"holds"`` (all cases, or one that suffices), ``"depends"`` (some), ``"fails"`` (none)."""
+        """``"holds"`` (all cases or a sufficient one), ``"depends"`` (some), ``"fails"`` (none)."""
         if all(self.cases.values()) or (self.one_suffices and any(self.cases.values())):
             return HOLDS
         return DEPENDS if any(self.cases.values()) else FAILS
