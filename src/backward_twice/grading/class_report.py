@@ -6,7 +6,7 @@ solved it, which properties failed most and which misconceptions match.  Each nu
 students, with links to their pages of feedback.
 
 For programs that compare sources, it also writes ``OUT/answers/<exercise>/<student>.py``, and
-``OUT/answers/given/<exercise>.py`` with the code that all students share.
+``OUT/answers/given/<exercise>.py`` with the code of the master, the solution included.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _most(values: Iterable[tuple[str, Student]]) -> Counted:
 
 
 def write_answers(folder: Path, journal: Journal, masters: Mapping[str, Path]) -> None:
-    """Write each student's answers as a Python file, and the code that all students share."""
+    """Write a Python file of each student's answers, and one of all code in each master."""
     for student, exercise in sorted(journal.keys()):
         cells = journal[student, exercise]["cells"] if exercise in masters else []
         if source := "\n\n".join(cell["source"] for cell in cells):

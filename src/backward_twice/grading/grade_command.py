@@ -155,8 +155,8 @@ class Grading:
     def pending(self, folders: list[SubmissionFolder]) -> Iterator[tuple[tuple[str, Json], Json]]:
         """Yield the submissions that are still to be graded, as jobs for workers.
 
-        Each job has a tag: the digest of its result, and the submission's notes and time.  A
-        submission that cannot be read is stored as rejected here.
+        Each job has a tag: the digest of its result, and the submission's notes and time.  The
+        result of a submission that cannot be read, or is already graded, is stored at once.
         """
         settings = {"limits": self.limits, "hide": self.hidden}
         for folder in folders:
@@ -197,7 +197,7 @@ class Grading:
             print(f"{self.done} of {self.chosen} done", file=sys.stderr)
 
     def missing(self, folders: list[SubmissionFolder]) -> list[Key]:
-        """Return the results whose submissions no longer exist."""
+        """Return the keys of results of known exercises whose submissions no longer exist."""
         present = {(folder.student, folder.assignment) for folder in folders}
         return sorted(key for key in self.journal.keys() - present if key[1] in self.masters)
 
@@ -238,7 +238,7 @@ class Grading:
     def _add_others(
         self, rows: list[tuple[Row, Person | None]], max_points: Mapping[str, float]
     ) -> list[str]:
-        """Add a row for everybody in the class list who has none; warn about groups."""
+        """Add missing rows of listed persons; warn if two groups of a person have handed in."""
         present = {(person, line.assignment) for line, person in rows}
         of_groups: dict[tuple[Person, str], list[Row]] = defaultdict(list)
         for line, _ in rows:
@@ -303,7 +303,7 @@ class Grading:
             write_upload(self.options.out, name, collected, students, self.autograded)
 
     def _participants(self, key: Key) -> list[Participant] | None:
-        """Return a group's members with their numbers in Moodle's worksheet; None if no group."""
+        """Return a group's members whose numbers in Moodle are known; None if it is no group."""
         members = self.owners.members(key) if self.owners else ()
         numbers = [(person.name, person.marks.get("moodle", "")) for person in members]
         return [member for member in numbers if member[1]] if members else None
@@ -395,7 +395,7 @@ def _grade(options: argparse.Namespace) -> int:
 
 
 def _roster(path: Path | None, out: Path) -> Roster | None:
-    """Read the class list, or the copy that an earlier grading left in the output folder."""
+    """Read and copy the class list; without a path, read the copy in ``out``, if there is one."""
     copy = out / "roster.csv"
     if path is None:
         return read_roster(copy) if copy.is_file() else None

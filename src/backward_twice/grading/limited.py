@@ -5,7 +5,7 @@ some sources, and an archive may unpack to more than fits). When the process has
 for one call, the kernel ends it, and the next call starts a new one.  The same happens if the
 process dies for another reason.  The results are plain JSON.
 
-It imports only the modules that the functions need; without torch it starts quickly.
+The process imports only the modules that the functions need; without torch it starts quickly.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Limited(AbstractContextManager):
             function: one that the other process can import from a module, or a ``partial`` of one.
 
         Raises:
-            Rejected: raised by the function, or it raises another error, takes too much time or
-            memory, or ended the process.
+            Rejected: the function raised it or an error not named here, took too much time or
+                memory, or ended the process.
             OSError: raised by the function.
             GradingError: raised by the function, or the process cannot be started.
         """

@@ -72,7 +72,7 @@ def page(result: Json, master: Master, remarks: Sequence[str]) -> str:
 
 
 def _listed(findings: list[Json]) -> Json:
-    """Return the findings to list one by one: only the wrong ones if there are many."""
+    """Return the findings to list (of many only the wrong ones) and how many are left out."""
     if len(findings) <= MOST_LISTED:
         return {"findings": findings, "more_right": 0}
     wrong = [finding for finding in findings if not finding["passed"]]

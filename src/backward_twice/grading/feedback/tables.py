@@ -103,7 +103,7 @@ def write_class(
 ) -> list[str]:
     """Write ``class.csv``: each student's points in each of the exercises ``max_points``.
 
-    A cell is empty if nothing was handed in.
+    A cell is empty if nothing was handed in, or two submissions are the same person's.
 
     Args:
         rows: those of ``grades.csv``, each with its person.

@@ -130,7 +130,7 @@ def _cells_of(answer: AnswerCell, handed: list[_Cell], master: Master) -> tuple[
 
 
 def _with_rest(indices: list[int], handed: list[_Cell], master: Master) -> list[int]:
-    """Add the next code cells that are valid Python only when joined to the answer's cells."""
+    """Return the indices, and those of the next cells if only the joined code is valid Python."""
     for _ in range(_MOST_PARTS if indices else 0):
         part = next(
             (i for i in range(indices[-1] + 1, len(handed)) if handed[i].kind == "code"), -1
@@ -146,7 +146,7 @@ def _with_rest(indices: list[int], handed: list[_Cell], master: Master) -> list[
 
 
 def _parts(code: list[str]) -> tuple[str, ...]:
-    """Return the cells' sources, joined if only together they are valid Python."""
+    """Return the cells' sources, joined if they are many, or valid Python only together."""
     joined = "\n".join(code)
     if len(code) > _MOST_PARTS:
         return (joined,)
@@ -221,7 +221,7 @@ _INSTALL = re.compile(r"^(\s*)([%!]\s*(pip|conda|mamba|uv|apt|apt-get|matplotlib
 def _without_installs(
     sources: Mapping[str, tuple[str, ...]],
 ) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-    """Return the sources without lines that install something or choose how plots are shown.
+    """Return the sources without lines that install something or set up plots, and remarks on them.
 
     The grader has no network to install from, and nobody would see a plot.
     """

@@ -107,12 +107,12 @@ def entries(folder: str | int) -> list[os.DirEntry[str]]:
 
 
 def hidden(name: str) -> bool:
-    """Whether an entry of this name was left by a program, not by a student."""
+    """Whether a name begins with a dot or is ``__MACOSX``, so that no student chose it."""
     return name.startswith(".") or name == "__MACOSX"
 
 
 def is_archive(name: str) -> bool:
-    """Whether a file of this name is an archive."""
+    """Whether a file name has the ending of an archive."""
     return bool(_ARCHIVE.search(name))
 
 
@@ -168,7 +168,7 @@ def _notebook_in(folder: int, assignment: str) -> tuple[str, list[str]]:
 
 
 def _read_bounded(folder: int, name: str, limit: int = MAX_BYTES) -> bytes:
-    """Return the bytes of the regular file ``name``."""
+    """Return the bytes of a file; reject one that is not regular or has more than ``limit``."""
     _only_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), name)
     # Without O_NONBLOCK a FIFO put there meanwhile would wait for its writer.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -218,7 +218,7 @@ def _utc(text: str) -> datetime:
 
 
 def _cells(content: bytes) -> list[dict[str, Any]]:
-    """Return the cells of a notebook of format 4."""
+    """Return the cells of a notebook of format 4; reject anything else, and an empty one."""
     if not content.strip():
         raise Rejected("the notebook is an empty file")
     try:

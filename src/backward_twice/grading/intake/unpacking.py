@@ -103,7 +103,7 @@ def _extracted(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Content:
 
 
 def folder_name(name: str) -> str:
-    """Return ``name`` as the name of a folder."""
+    """Return ``name`` without characters that file systems refuse, shortened; or "no name"."""
     short = _plain(name)[:MAX_NAME].encode()[:_LONGEST_NAME].decode(errors="ignore")
     return short.strip(" .") or "no name"
 
@@ -129,7 +129,7 @@ def copied(
         look_inside: whether notebooks are taken out of zips.
 
     Returns:
-        remarks on the files.
+        remarks on the files; a single one, and nothing is replaced, if the download cannot be read.
     """
     half = student / f".{exercise}.new"
     shutil.rmtree(half, ignore_errors=True)
@@ -169,7 +169,7 @@ def _most_telling(files: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _inside(head: bytes) -> Mapping[str, Content]:
-    """Return the notebooks in a student's zip; none if the zip is too large."""
+    """Return the notebooks in a student's zip; none if it cannot be read, such as a large one."""
     with suppress(Exception), zipfile.ZipFile(BytesIO(head)) as archive:
         notebooks = [
             info

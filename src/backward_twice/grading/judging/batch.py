@@ -103,7 +103,7 @@ def _final(result: Json) -> Json:
 
 
 def _in_time(slow: list[tuple[Any, Json, Json]]) -> Iterator[Tagged]:
-    """Yield the slow jobs to repeat, until :data:`RETRY_SECONDS` have passed."""
+    """Remove and yield the slow jobs one by one, until :data:`RETRY_SECONDS` have passed."""
     end = time.monotonic() + RETRY_SECONDS
     while slow and time.monotonic() < end:
         tag, job, _ = slow.pop(0)

@@ -158,8 +158,8 @@ _SENT = ("kind", "source", "question", "draws")
 def judged(job: Json, results: list[StepResult]) -> Json:
     """Judge the results of the job's steps.
 
-    The result is marked ``slow`` if a step exceeded its wall-clock time: it is final only if no
-    other job ran at the same time.
+    If one of the master's own cells fails first, the result is that of :func:`failed`.  A result is
+    marked ``slow`` if a step exceeded its wall-clock time, which other jobs may have caused.
 
     Args:
         job: with its inputs drawn.
@@ -274,7 +274,7 @@ def _question(
 
 
 def _findings(step: Json, reply: StepResult) -> list[Finding]:
-    """Return the findings of all draws as one list.  Every draw needs an answer."""
+    """Return the merged findings of all draws; none after an error, one if results are missing."""
     if reply["error"]:
         return []
     observed = reply["observed"] or []
@@ -293,7 +293,7 @@ def _findings(step: Json, reply: StepResult) -> list[Finding]:
 
 
 def _explained(step: Json, reply: StepResult) -> tuple[list[str], str]:
-    """Return the misconceptions that an answer shows, and its smallest wrong case, a program."""
+    """Return the replies to an answer's misconceptions, and its smallest wrong case, a program."""
     observed, ask = reply["observed"] or [], question(step["question"])
     if len(observed) != len(step["draws"]):
         return [], ""

@@ -82,17 +82,17 @@ class Journal:
         return set(self._lines)
 
     def points(self, key: Key) -> list[Score]:
-        """Return the first score, and every later score that changed the points."""
+        """Return the first score, and every later one with other points; crashes are left out."""
         scores = [line.score for line in self._lines.get(key, ()) if not line.is_crash]
         return [next(same) for _, same in groupby(scores, key=lambda score: score.points)]
 
     def holds(self, key: Key, digest: str) -> bool:
-        """Whether the submission with this digest has already been graded."""
+        """Whether the key's last result has this digest, and is not from a grading that crashed."""
         lines = self._lines.get(key)
         return lines is not None and lines[-1].digest == digest and not lines[-1].is_crash
 
     def add(self, digest: str, result: Json) -> None:
-        """Write a result, unless it equals the last one of its submission."""
+        """Write a result, unless it and the digest equal the last ones of its submission."""
         key = (result["student"], result["assignment"])
         lines = self._lines.get(key)
         if lines is not None and lines[-1].digest == digest and self[key] == result:
@@ -125,7 +125,7 @@ class Journal:
         os.close(self._file)
 
     def lock(self, path: Path) -> None:
-        """Lock the journal for this process, if the file system has locks."""
+        """Lock the journal, if the file system has locks; raise if it is locked already."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

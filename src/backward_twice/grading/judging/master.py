@@ -99,7 +99,7 @@ class Answers:
 
     @property
     def digest(self) -> str:
-        """A digest that is equal for submissions that are graded alike."""
+        """A digest of the sources, the missing answers and the notes."""
         parts = [sorted(self.sources.items()), sorted(self.missing.items()), self.notes]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -127,8 +127,8 @@ def read_master(path: Path) -> Master:
     """Read the master at ``path``.
 
     Raises:
-        GradingError: it is not a notebook, a test cell asks no question that exists, or no answer
-            cell before it defines the answer.
+        GradingError: it is not a notebook, it has no test cell, or a test cell asks no question
+            that exists, or for a name that no answer cell before it defines.
     """
     # Not where only read masters arrive: these take longer than all the rest.
     import nbformat

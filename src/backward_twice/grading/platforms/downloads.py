@@ -69,7 +69,7 @@ class Download:
 
 
 def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
-    """Return the download that consists of files with these paths.
+    """Recognise the platform of a download, and the student of each file, by the files' paths.
 
     Args:
         root: the name of the folder or archive itself.
@@ -83,7 +83,7 @@ def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
     depth = _around(visible)
 
     def most(reader: Callable[[str], File | None]) -> bool:
-        """Whether the reader recognises a file of more than half of the students."""
+        """Whether the reader recognises a file in more than half of the entries at ``depth``."""
         tops: dict[str, bool] = {}
         for path in visible:
             top = path.split("/")[depth]
@@ -120,7 +120,7 @@ def _hidden(path: str) -> bool:
 
 
 def _is_nobodys(path: str) -> bool:
-    """Whether a program wrote the hidden file, so that it is not a student's notebook."""
+    """Whether a hidden path is no notebook, or is a program's, such as one in ``.git``."""
     hidden = [part for part in path.split("/") if part.startswith((".", "__MACOSX"))]
     return not path.endswith(".ipynb") or any(
         part.startswith(("._", ".ipynb_checkpoints", ".git", ".Trash", "__MACOSX"))

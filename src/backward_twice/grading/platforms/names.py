@@ -32,9 +32,9 @@ def squashed(name: str) -> str:
 
 
 def unique_names(names: Collection[str]) -> set[str]:
-    """Return the names that only one student has, whatever their order and form.
+    """Return the names that share neither their set of words nor their letters with another.
 
-    Canvas joins the parts in some order, so names of the same letters are not unique.
+    The letters count in any order, because Canvas joins the words in an unknown one.
     """
     by_words, by_letters = Counter(map(words, names)), Counter(map(_letters, names))
     return {name for name in names if by_words[words(name)] == by_letters[_letters(name)] == 1}

@@ -48,7 +48,7 @@ class Owners:
         return self.people.person(key[0], self.handle(key))
 
     def handle(self, key: Key) -> Handle:
-        """Return the platform's handle of a folder's owner, or else a handle made from its name."""
+        """Return the platform's handle of a folder's owner, or one made from the folder's name."""
         folder, exercise = key
         called = exercise in self.collected and self.collected[exercise].students.get(folder)
         if not called:
@@ -56,15 +56,15 @@ class Owners:
         return self._handles[exercise][tuple(called)]
 
     def find(self, name: str) -> Person | None:
-        """Return the person in the class list with this name, number, address or account."""
+        """Return the one person of the class with this name, number, address or account, if any."""
         identity = self.people.person(name, Handle(FOLDER, name, is_unique=True))
         return identity and self._by_student.get(identity.student)
 
     def members(self, key: Key) -> Sequence[Person]:
-        """Return the members of the group that handed the submission in, if it was a group.
+        """Return the members of the group that has the name of the submission's owner, if any.
 
-        A platform collects an exercise either from groups or from persons.  So if one person of the
-        class handed it in, the name of a group is only a name that somebody chose.
+        A platform collects an exercise from groups or from persons.  So there are none if the
+        submission, or any that a platform collected, is a person's, or the name is not unique.
         """
         if self.person(key) or key[1] in self._of_persons:
             return ()

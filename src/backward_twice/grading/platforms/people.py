@@ -105,7 +105,7 @@ class Handle:
 
 @cache
 def _joined(parts: frozenset[str]) -> set[str]:
-    """Join up to five parts of a name in every order, because Canvas's order is unknown."""
+    """Join a name's parts in every order, as Canvas's is unknown; nothing for more than five."""
     return {"".join(joined) for joined in permutations(parts)} if len(parts) <= 5 else set()
 
 
@@ -169,7 +169,7 @@ class People:
         return identities, problems
 
     def _row(self, person: Person, marks: Mapping[str, str], name: str) -> Identity:
-        """Return the row of a person in a class list; rows with the same identifier become one."""
+        """Find or add the row of a listed person; join all rows with the person's identifiers."""
         rows = [row for row in self.persons if any(row.has(*mark) for mark in marks.items())]
         for duplicate in rows[1:]:
             self._join(duplicate, rows[0])
@@ -195,8 +195,8 @@ class People:
     def _together(self) -> dict[str, list[Identity]]:
         """For each row, the rows of the same person.
 
-        Rows are one person's if they have a name in common that is not shared, and no two of them
-        have an identifier of one kind. Moodle's numbers do not count, as a person has several.
+        Rows with identifiers are one person's if they have a name in common that is not shared, and
+        no two have an identifier of one kind (but for Moodle's numbers: a person has several).
         """
         shared = {name for row in self.persons for name in row.names(_SHARED)}
         together = {row.student: [row] for row in self.persons}
@@ -214,7 +214,7 @@ class People:
         return together
 
     def _called(self, name: str) -> list[Identity]:
-        """Return the rows with this name, preferably with identifiers; none if it is shared."""
+        """Return the rows with a name, if possible with identifiers; none if the name is shared."""
         rows = [row for row in self.persons if row.goes_by(name)]
         if any(row.goes_by(name, [_SHARED]) for row in rows):
             return []
@@ -235,7 +235,7 @@ class People:
         return name
 
     def add_folder(self, folder: str, handle: Handle) -> None:
-        """Add a row for the folder of somebody who is not recognised, with a guess."""
+        """Add a row with a guess for a folder that has none, unless its name is unprintable."""
         if folder not in self.rows and shown(folder) == folder:
             row = Identity(folder, same_as=f"{self._guess(handle)}?")
             row.add({} if handle.platform == GITHUB else {_NAME: handle.name})
@@ -264,7 +264,7 @@ class People:
         return self._one(rows)
 
     def _exact(self, handle: Handle) -> list[Identity]:
-        """Return the persons whose account, number or address is exactly that of the handle."""
+        """Return the persons whom the handle's account, or its name and number, identifies."""
         persons = list(self.persons)
         if handle.platform == GITHUB:
             return [row for row in persons if row.has("github", handle.name)]

@@ -151,7 +151,7 @@ def _rows(text: str) -> list[list[str]]:
 
 
 def _is_remark(row: list[str]) -> bool:
-    """Whether this is Canvas's row of assignments that are posted manually."""
+    """Whether every cell is empty, ``Muted`` or ``Manual Posting``: a remark in Canvas's export."""
     return all(re.fullmatch(r"\s*(Muted|Manual Posting.*)?\s*", cell) for cell in row)
 
 

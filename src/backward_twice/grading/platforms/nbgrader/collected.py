@@ -29,7 +29,7 @@ MARKUP = '<>"'
 
 
 def find(submissions: Path, assignments: Collection[str]) -> list[SubmissionFolder]:
-    """Return all places in the folder ``submissions``, sorted, without hidden entries.
+    """Return the submissions in the folder, sorted; what cannot be graded has a ``problem``.
 
     Raises:
         OSError: the folder itself cannot be read.

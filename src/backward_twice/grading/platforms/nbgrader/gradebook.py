@@ -167,7 +167,7 @@ def _give(grade: api.Grade, points: float) -> None:
 
 
 def _prepared(gradebook: api.Gradebook, master: Master) -> _Cells:
-    """Return the assignment's rows; add those that are missing."""
+    """Return the ids of an assignment's rows in the gradebook; add rows that are missing."""
     name = master.name
     try:
         assignment = gradebook.find_assignment(name)
