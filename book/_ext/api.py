@@ -26,7 +26,7 @@ PACKAGES = ("gradtrace", "backward_twice")
 
 
 def import_public_names(app: Sphinx) -> None:
-    """Ignore unresolved references, such as to ``torch.Tensor``, except those to public names."""
+    """Import all public names, and ignore unresolved references to other names."""
     public = []
     with mock(app.config.autodoc_mock_imports):
         for package in map(importlib.import_module, PACKAGES):
@@ -39,7 +39,7 @@ def import_public_names(app: Sphinx) -> None:
 def google_style(
     app: Sphinx, what: str, name: str, obj: object, options: dict, lines: list[str]
 ) -> None:
-    """Read "Args:", "Returns:" and "Raises:".
+    """Convert "Args:", "Returns:" and "Raises:" in a docstring to reStructuredText.
 
     The extension napoleon is not used, because it reads "The nodes: as found" in the docstring of a
     property as a type and its description.

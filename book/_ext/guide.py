@@ -164,7 +164,7 @@ def guide_data(app: Sphinx) -> dict[str, Any]:
 def add_scripts(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
-    """Load data and scripts on the landing page, and on the search page, which finds messages."""
+    """Add the scripts to the landing and the search page; with the latter, write their data."""
     landing = pagename == app.config.root_doc
     if not landing and pagename != "search":
         return

@@ -26,7 +26,7 @@ ARTICLES = "book/articles.yml"
 
 
 class LedgerDirective(SphinxDirective):
-    """The base of both tables: the data, and cells with inline Markdown."""
+    """A directive with methods that read YAML, and build tables, links and inline Markdown."""
 
     def read(self, name: str) -> list[dict[str, Any]]:
         path = Path(self.env.srcdir, name)

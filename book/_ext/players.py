@@ -59,7 +59,7 @@ def with_data(text: str, data: dict[str, Any]) -> str:
 
 
 class PlayLinks(SphinxTransform):
-    """Links into the players of the page, before MyST looks for headings of these names."""
+    """Marks and checks links into the page's players, before MyST takes them for headings."""
 
     default_priority = 800
 
@@ -91,7 +91,7 @@ def unknown(target: str, sources: dict[str, dict[str, str]]) -> str | None:
 
 
 def one_front_end(app: Sphinx, document: nodes.document, docname: str) -> None:
-    """Take the front end out of each player, and remember the files that the page needs."""
+    """Move the front end from the players to a file, and append a summary of the questions."""
     if app.builder.format != "html":
         return
     questions = []
@@ -109,7 +109,7 @@ def one_front_end(app: Sphinx, document: nodes.document, docname: str) -> None:
 
 
 def write_front_end(app: Sphinx) -> str:
-    """Write the front end that the notebooks store as a script; returns its name."""
+    """Write the front end that the notebooks store as a script file; return its name."""
     script = f"(() => {{\n{EXPORTS.sub('', stored_front_end(Path(app.srcdir)))}\n}})();\n"
     name = f"player-{hashlib.sha256(script.encode()).hexdigest()[:8]}.js"
     path = Path(app.outdir, "_static", name)

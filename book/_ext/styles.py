@@ -59,7 +59,7 @@ def join(app: Sphinx, exception: Exception | None) -> None:
 
 
 def vocabulary(pages: Iterable[str], static: Path) -> set[str]:
-    """Return all words of the pages and their scripts, including every name that a rule needs."""
+    """Return all words in the pages and their scripts, and so every name that a rule may match."""
     words, scripts = set(), set()
     for page in pages:
         words.update(WORD.findall(page))
@@ -117,7 +117,7 @@ def split(selectors: Iterable[Node]) -> Iterator[list[Node]]:
 
 
 def possible(selector: list[Node], words: set[str]) -> bool:
-    """Return whether all names in the selector are among the words."""
+    """Whether every name in the selector is a word; of ``:is()`` and the like, one argument's."""
     for previous, token in zip([None, *selector], selector, strict=False):
         if token.type == "hash" and token.value not in words:
             return False

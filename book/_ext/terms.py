@@ -78,7 +78,7 @@ def _link(entry: Entry, shown: nodes.Node) -> nodes.reference:
 
 
 def _link_words(text: nodes.Text, entries: Entries) -> None:
-    """Link the first use of each term in ``text``, and take the term from ``entries``."""
+    """Link the first use of each term in ``text``, and remove the linked terms from ``entries``."""
     parts, rest = [], text.astext()
     while entries and (match := _pattern(entries).search(rest)):
         terms = {term.lower(): term for term in entries}

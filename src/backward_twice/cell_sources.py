@@ -169,10 +169,7 @@ def _statements(number: int, source: str) -> list[_Statement]:
 
 
 def _changed(node: ast.stmt) -> set[str]:
-    """Return the names of the objects that an assignment changes: ``x += 1``, ``x[i], y.z = 1, 2``.
-
-    An assignment within another statement, such as a loop, does not count.
-    """
+    """Return the names of objects that an assignment ``node`` changes: ``x[i], y.z = 1, 2``."""
     targets: list[ast.expr] = [node.target] if isinstance(node, ast.AugAssign) else []
     for target in node.targets if isinstance(node, ast.Assign) else ():
         parts = [p for p in ast.walk(target) if isinstance(p, ast.Attribute | ast.Subscript)]

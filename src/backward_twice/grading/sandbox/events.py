@@ -92,13 +92,13 @@ class Events:
         self._deadline = min(by_clock, self._budget.end)
 
     def ask(self, what: dict[str, Any]) -> dict[str, Any] | Failure:
-        """Send the step's next task, and return the event that answers it."""
+        """Send the step's next task, and return the event that answers it, or the failure."""
         self._unsent += json.dumps(what).encode() + b"\n"
         self._poll.register(self._run.job, select.POLLOUT)
         return self._next(min(self._limits.seconds, self._budget.processor))
 
     def end(self) -> float:
-        """End a step, and subtract its processor time in seconds from the budget."""
+        """End a step; subtract its processor time from the budget, and return it in seconds."""
         self._look()
         self._budget.processor -= self._used
         return self._used
@@ -182,7 +182,7 @@ def too_much_memory(limits: SubmissionLimits) -> str:
 
 
 def parsed(line: bytes) -> dict[str, Any] | Failure:
-    """Parse a line as an event; no line can make this raise an exception.
+    """Parse a line as an event; return a failure, and never raise, if it is not one.
 
     >>> parsed(b'{"began": 0}')
     {'began': 0}

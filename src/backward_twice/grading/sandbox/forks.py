@@ -40,12 +40,11 @@ _DOES_NOT_END = "it does not end"
 class Sandbox(contextlib.AbstractContextManager):
     """Starts each submission as a fork of one warm process, in its own namespaces.
 
-    The warm process is started when it is needed, again if it has died; leaving the context ends
-    it.
+    The warm process starts when needed, and again if it has died; leaving the context ends it.
     """
 
     def __init__(self, hide: Iterable[str | os.PathLike[str]] = ()) -> None:
-        """Set the folders to ``hide`` from submissions; the first one starts the process."""
+        """Set the folders to ``hide`` from submissions; the first submission starts the process."""
         self._command = bubblewrap_command(tuple(map(Path, hide)))
         self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None
@@ -125,7 +124,7 @@ class Fork:
         job: the file descriptor that the submission reads from; writing never blocks.
         events: the one that it writes to; reading never blocks.
         status: one that becomes readable when the submission has ended.
-        patience: seconds that it may take to its first step.
+        patience: seconds after which the submission must be ready for its first step.
     """
 
     patience = 30.0
@@ -168,7 +167,7 @@ class Fork:
         return self._end
 
     def how_ended(self) -> str:
-        """Describe how the submission ended, once it or its events have ended."""
+        """End the submission if it is still running, and describe how it ended."""
         # It may go on after its events have ended.
         self._keeper.shutdown(socket.SHUT_WR)
         end = self._await_end()

@@ -147,7 +147,7 @@ def _close_all_but(*kept: int) -> None:
 
 
 def _enter(sandbox: int, files: int, user: bool) -> None:
-    """Enter the namespaces of the process that the pidfd ``sandbox`` names."""
+    """Enter the namespaces of the process of the pidfd ``sandbox``; limit ``/tmp`` to ``files``."""
     libc = ctypes.CDLL(None, use_errno=True)
     flags = sum(flag for name, flag in _NAMESPACES.items() if user or name != "user")
     call_libc(libc.setns, sandbox, flags)
@@ -173,7 +173,7 @@ def _become(terms: dict[str, Any], shell: InteractiveShell, job: int, events: in
 
 
 def _wait(submission: int, status: int) -> int:
-    """Wait until the submission ends or the grader no longer waits for it.
+    """Wait for the submission's end, or kill it once the grader no longer waits for it.
 
     Return the exit code, or minus the signal that ended it.
     """

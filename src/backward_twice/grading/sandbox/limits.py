@@ -9,7 +9,7 @@ from backward_twice.grading import GradingError
 
 
 class SandboxError(GradingError):
-    """The sandbox is missing, or it failed before it ran any student code."""
+    """The sandbox is missing, did not start, or could not be ended."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def bubblewrap_arguments(hide: Iterable[Path] = ()) -> list[str]:
 
 
 def _folders(hide: Iterable[Path]) -> Iterator[str]:
-    """Return the folders to show, and those to hide within them, outer ones first."""
+    """Yield the arguments that show folders and hide others within them, outer ones first."""
     visible = {Path(sys.prefix), Path(sys.base_prefix)}
     for name in ("torch", "IPython", "gradtrace", "backward_twice"):
         folder = folder_of(name)

@@ -94,8 +94,7 @@ def _attempt(
 ) -> int | None:
     """Run the steps ``todo`` in one sandbox, up to the last that has no result yet.
 
-    Returns:
-        the step that ended the sandbox and is skipped in the next one.
+    Return the step that ended the sandbox and is skipped in the next one, or None.
     """
     while results[todo[-1]] is not None:
         todo = todo[:-1]
@@ -119,7 +118,7 @@ def _attempt(
 def _started(
     limits: SubmissionLimits, sandbox: Sandbox, budget: Budget, exercises: list[str]
 ) -> tuple[Fork, Events]:
-    """Return a run that is ready for its first step; a failed start is repeated once."""
+    """Return a run that is ready for its first step, and its events; repeat a failed start once."""
     for tried_before in (False, True):
         run = sandbox.start(limits, exercises)
         try:

@@ -88,10 +88,7 @@ class Grades:
         self._db.commit()
 
     def extend(self, extensions: Mapping[Key, timedelta]) -> None:
-        """Grant extensions, by student and assignment, to the submissions that are recorded next.
-
-        nbgrader's gradebook has them from then on.
-        """
+        """Set extensions, by student and assignment, for :meth:`record` to store and to apply."""
         self._extensions = extensions
 
     def record(
