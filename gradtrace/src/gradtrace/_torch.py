@@ -102,7 +102,7 @@ def edges_of(node: LiveNode) -> tuple[tuple[LiveNode | None, int], ...]:
 
 
 def grad_fn_of(tensor: torch.Tensor) -> LiveNode | None:
-    """Return the node that computed a tensor; None for a leaf."""
+    """Return the node that computed a tensor; None for a leaf, or for a view that lost its node."""
     try:
         if tensor.is_leaf:
             return None
@@ -229,7 +229,7 @@ def kept_by_function(node: Any) -> list[torch.Tensor]:
 
 
 def has_warned(text: str) -> bool:
-    """Whether PyTorch has issued a warning that begins with ``text``."""
+    """Whether a module of ``torch.utils`` has issued a warning that begins with ``text``."""
     # Python keeps a registry of the warnings in the module that issued them.
     modules = [module for name, module in sys.modules.items() if name.startswith("torch.utils.")]
     registries = (vars(module).get("__warningregistry__") for module in modules)

@@ -170,7 +170,7 @@ class BackwardHook:
 
 
 def retain_graphs() -> None:
-    """Make every later backward pass retain its graph, and save copies of all tensors."""
+    """Make later backward passes retain their graphs, and later operations save copies."""
     autograd = vars(torch.autograd)
     run_engine = autograd["_engine_run_backward"]
 
@@ -257,7 +257,7 @@ def _leaves_of(tensor: torch.Tensor) -> set[int]:
 
 
 def _own_view(output: Any) -> Any:
-    """Return a view with its own node in place of one that shares its node with other outputs."""
+    """Return ``output``, or a view with its own node if it shares its node with other outputs."""
     base, creation = getattr(output, "_base", None), torch._C._autograd._get_creation_meta
     if base is None or creation(output) != _SHARED or base.dtype != output.dtype:
         return output
@@ -269,7 +269,7 @@ _COMPILER = ("torch._dynamo", "torch._C._dynamo")
 
 
 class _Exchange:
-    """Replaces ``old`` by ``new`` under every name in PyTorch's modules, and restores it."""
+    """Replaces the function ``old`` by ``new`` in modules whose names begin with ``modules``."""
 
     def __init__(
         self,
@@ -449,7 +449,7 @@ class Mode(TorchFunctionMode):
     """
 
     def insert(self) -> None:
-        """Push this mode onto the thread's stack, if it is not there."""
+        """Put this mode below the program's modes on the thread's stack."""
         modes = _pop_all()
         default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
         lowest = [mode for mode in modes[:1] if mode is default and _LOWEST_IS_DEFAULT]

@@ -83,9 +83,8 @@ class Location(NamedTuple):
     def __str__(self) -> str:
         """Return ``file:line``, with a relative path if the file is below the working directory."""
         name = self.name
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # the folder was deleted, or is on another drive
+        # The folder may have been deleted, or be on another drive.
+        with contextlib.suppress(OSError, ValueError):
             name = str(Path(name).relative_to(Path.cwd()))
         return f"{name}:{self.line}"
 
@@ -147,7 +146,7 @@ def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def user_location() -> Location | None:
-    """Return the line of the user's code that is running."""
+    """Return the innermost line of the user's code that is running, or None."""
     frame = user_frame(sys._getframe(1))
     return None if frame is None else Location.of(frame)
 
@@ -301,7 +300,7 @@ def namespace(frame: FrameType, forget: bool = False) -> dict[str, Any]:
 
 
 def reach(variables: Mapping[str, Any], modules: dict[int, str] | None = None) -> Iterator[Found]:
-    """Yield the tensors that the variables reach, in the order of the variables' names.
+    """Yield the tensors that the variables reach, in the order of the variables.
 
     Each object is visited once, except that a tensor is yielded under every variable that names it
     directly, and a tensor with a graph at every place that holds it. A gradient is yielded if it
@@ -404,7 +403,7 @@ _SHOWN = 4  # names
 
 
 def names_of(parameters: Iterable[torch.Tensor]) -> str | None:
-    """Return the names under which the program's variables reach these parameters."""
+    """Return, as a text, the names of variables that reach these parameters; None if none does."""
     names = _names(parameters)
     remainder = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + remainder or None

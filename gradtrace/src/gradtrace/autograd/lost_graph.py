@@ -44,7 +44,7 @@ class Detachment(NamedTuple):
 
 
 def find(frame: FrameType) -> Detachment | None:
-    """Return how and where the value on which this line calls ``backward()`` lost its graph."""
+    """Return where the tensor on which the running line calls backward lost its graph, if known."""
     reader = _Reader.of(frame)
     if reader is None:
         return None
@@ -58,7 +58,7 @@ def find(frame: FrameType) -> Detachment | None:
 
 
 def _root(call: ast.Call) -> ast.expr | None:
-    """Return the tensor of a call: ``x.backward()``, ``grad(x, …)``."""
+    """Return ``x`` of ``x.backward()``, or of ``grad(x, …)`` and ``backward(x)`` of autograd."""
     function = call.func
     if not isinstance(function, ast.Attribute) or function.attr not in ("backward", "grad"):
         return None
@@ -189,7 +189,7 @@ class _Reader:
     def _of_line(self, tensor: torch.Tensor, assignment: ast.stmt) -> list[Detachment] | None:
         """Return the line that assigns a tensor without a graph, if an operand has a graph.
 
-        None if frozen parameters may be the reason.
+        If none has, return None if frozen parameters may be the reason, else an empty list.
         """
         read = [node for node in ast.walk(assignment) if isinstance(node, ast.Name | ast.Attribute)]
         owners = {id(node.value) for node in read if isinstance(node, ast.Attribute)}
@@ -272,7 +272,7 @@ def _code_of(function: Any) -> CodeType | None:
 
 
 def _has_graph(value: Any) -> bool:
-    """Whether a value is, contains or trains a tensor that requires grad."""
+    """Whether a value is or contains a tensor that requires grad, such as a module's parameter."""
     return any(found.value.requires_grad for found in reach({"": value}))
 
 

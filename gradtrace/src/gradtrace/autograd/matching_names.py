@@ -22,7 +22,7 @@ _Key = TypeVar("_Key")
 
 
 def named_like(name: str, descriptions: Mapping[_Key, str]) -> _Key | None:
-    """Return the key whose description shares a word, or the start of one, with a name.
+    """Return the key whose description shares an uncommon word, or its start, with a name.
 
     Return None if there is no such key, or more than one.
 

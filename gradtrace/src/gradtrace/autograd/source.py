@@ -72,7 +72,7 @@ def _simple_statement(file: str, line: int) -> ast.stmt | None:
 
 
 def is_conditional(place: Location) -> bool:
-    """Whether this line runs only under a condition, or sets a mode that depends on a condition."""
+    """Whether a line is in an ``if`` (except of ``__name__``) or in ``set_grad_enabled(flag)``."""
     for node in _nodes(place.file, ast.If, ast.IfExp, ast.Call):
         if not covers(node, place.line):
             continue
@@ -123,7 +123,7 @@ class Write(NamedTuple):
 
 
 def in_place_writes(file: str) -> Iterator[Write]:
-    """Yield the lines of a file's functions that modify a value in place."""
+    """Yield the lines of a file that modify a value in place."""
     for scope in _nodes(file, *SCOPES):
         nodes = [*own_nodes(scope)]
         for node in nodes:
@@ -146,7 +146,7 @@ def value_of(node: ast.AST, name: str) -> ast.expr | None:
 
 
 def assignments_of(file: str, attribute: str, in_init: bool) -> list[int]:
-    """Return the lines of a file that assign this attribute, in ``__init__`` or elsewhere."""
+    """Return the lines that assign this attribute inside ``__init__``, or those outside of it."""
     return sorted(
         node.lineno
         for scope in _nodes(file, *SCOPES)
@@ -198,7 +198,7 @@ _CHANGES = ("add", "append", "appendleft", "copy_", "extend", "insert", "pop", "
 
 
 def assigned_elsewhere(code: CodeType) -> dict[str, int]:
-    """Return the attributes that a function reads and a method besides ``__init__`` assigns."""
+    """Return a function's attributes that code outside of ``__init__`` assigns, with the lines."""
     scope = function_of(code)
     nodes = [] if scope is None else [n for n in own_nodes(scope) if isinstance(n, ast.Attribute)]
     assigned = ((n, assignments_of(code.co_filename, n.attr, in_init=False)) for n in nodes)
@@ -206,7 +206,7 @@ def assigned_elsewhere(code: CodeType) -> dict[str, int]:
 
 
 def only_call(file: str, function: str) -> int | None:
-    """Return the line of a file's only call of a function of this name, or None."""
+    """Return the line of a file's only call whose function ends in this name, or None."""
     calls = [n for n in _nodes(file, ast.Call) if ast.unparse(n.func).endswith(function)]
     return calls[0].lineno if len(calls) == 1 else None
 

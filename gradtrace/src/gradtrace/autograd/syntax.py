@@ -20,7 +20,7 @@ def reads_first(loop: Loop, name: str) -> bool:
 
 
 def _first_access(nodes: Iterable[ast.AST], name: str) -> type[ast.expr_context] | None:
-    """Return whether the first access to a variable, in execution order, is a load or a store."""
+    """Return the kind of the first access to a variable, ``ast.Load`` or ``ast.Store``, or None."""
     for node in nodes:
         if isinstance(node, ast.Name):
             if node.id == name:
@@ -164,7 +164,7 @@ def changes_in_place(statement: ast.AST) -> set[str]:
 
 
 def accumulated(statement: ast.AST) -> set[str]:
-    """Return the names that a statement, or one inside it, adds to: ``x += …``, ``x.append(…)``."""
+    """Return each ``x`` of ``x += …``, with any operator, or ``x.append(…)`` in a statement."""
     sums = {ast.unparse(n.target) for n in ast.walk(statement) if isinstance(n, ast.AugAssign)}
     return sums | {container for container, _ in additions(statement)}
 
@@ -179,7 +179,7 @@ def additions(root: ast.AST) -> Iterator[tuple[str, ast.Call]]:
 
 
 def pairs_of(assign: ast.Assign) -> list[tuple[str, ast.expr]]:
-    """Return the (target, value) pairs of an assignment; a tuple is split into its elements."""
+    """Return the pairs (first target, value) of an assignment; tuples are split into elements."""
     target, value = assign.targets[0], assign.value
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         return [(ast.unparse(t), v) for t, v in zip(target.elts, value.elts, strict=False)]

@@ -38,7 +38,7 @@ def root_node(tensor: torch.Tensor) -> LiveNode:
 
 
 def roots_of(outputs: torch.Tensor | Iterable[torch.Tensor | GradientEdge]) -> list[LiveNode]:
-    """Return the start nodes of backward from ``outputs``, except those that PyTorch hides."""
+    """Return the nodes at which backward from ``outputs`` starts, of the outputs that have one."""
     outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
     return [
         root_node(output) if isinstance(output, torch.Tensor) else output.node
@@ -129,7 +129,7 @@ def sources(
 def upstream(
     owners: Mapping[int, Collection[int]], links: Sequence[Sequence[int]]
 ) -> set[tuple[int, int]]:
-    """Return the pairs (x, y) where an operation on y's parameters uses a result of x's."""
+    """Return the pairs of owners (x, y) where an operation on y's leaves uses a result of x's."""
     reached = sources(owners, links)
     pairs = set()
     for successors in links:
@@ -143,14 +143,12 @@ def upstream(
 
 
 def alone(owners: Mapping[int, Collection[int]], links: Sequence[Sequence[int]]) -> set[int]:
-    """Return the owners of whom an operation uses all leaves that are reached, and no others' ones.
+    """Return each owner whose leaves are exactly the owned leaves on which some node depends.
 
     A discriminator of real data is an example.
     """
-    reached, leaves_of = (
-        [0] * len(links),
-        dict[int, int](),
-    )  # sets of leaves, as the bits of numbers
+    reached = [0] * len(links)  # sets of leaves, as the bits of numbers
+    leaves_of: dict[int, int] = {}
     for bit, (i, names) in enumerate(owners.items()):
         reached[i] = 1 << bit if names else 0
         for owner in names:

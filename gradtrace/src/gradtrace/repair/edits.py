@@ -26,7 +26,7 @@ class Edit(NamedTuple):
 
 
 class Source:
-    """A source file of the program.
+    """A source file of the program; methods such as :meth:`insert` return edits, and make none.
 
     Raises:
         SyntaxError: it is not Python.
@@ -68,7 +68,7 @@ class Source:
         return self.edited(edits).encode()[start : end + added].decode()
 
     def edited(self, edits: Iterable[Edit]) -> str:
-        """Return the text with these edits applied."""
+        """Return the file's text with these edits applied."""
         parts, position = [], 0
         for start, end, text in sorted(edits, key=lambda edit: edit[:2]):
             parts += [self._bytes[position:start], text.encode()]

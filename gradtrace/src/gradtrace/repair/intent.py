@@ -24,9 +24,10 @@ def assign_losses(
 ) -> dict[int, frozenset[str]]:
     """Return, for the position of each backward call, the optimizers that its loss is meant for.
 
-    That is the only optimizer; else the one cleared just before the call; else the one that steps
-    before the next call; else the one whose description has a word of the loss's name; else all
-    that were cleared, if they step together.  A call for which none of these holds is left out.
+    That is the only optimizer; else the only one cleared since the previous call, except after its
+    own step; else the only one that steps before the next call; else the one whose description has
+    a word of the loss's name, among those cleared, or else those that step, or else all; else all
+    those cleared, if they are those that step.  A call for which none of these holds is left out.
 
     Args:
         actions: in the order in which they run.
@@ -88,7 +89,7 @@ def optimizer_name(run: ProgramRun, index: int) -> str:
 
 
 def loss_name(call: ObservedCall) -> str:
-    """Return the expression on which backward was called, as the program writes it."""
+    """Return the expression on which backward was called, or a text with the call's number."""
     match = re.search(r"([\w.\[\]'\"()+ -]+?)\.backward\(", call.text)
     if match:
         name = match[1].strip()

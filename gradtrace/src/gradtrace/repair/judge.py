@@ -77,7 +77,7 @@ class Judge:
     Args:
         original: the run that failed.
         reference: the run in which graphs are retained and saved tensors are copies.  It is ignored
-            if it does not reach the end of the failing call.
+            if its losses differ, or if it does not reach the end of the failing call.
     """
 
     def __init__(self, original: ProgramRun, reference: ProgramRun | None = None):
@@ -106,7 +106,7 @@ class Judge:
     def _is_reference(self, run: ProgramRun) -> bool:
         """Whether a run repeats the losses of the original run, and gets past the failing call.
 
-        If the program failed before that call, the gradient of its loss may be unknown.
+        If the program failed before that call and its gradient is unknown, mark it as failed.
         """
         calls = run.calls[: self.failing_call]
         if len(calls) < self.failing_call:
@@ -175,7 +175,9 @@ class Judge:
     def compare(self, judgements: Iterable[Judgement]) -> None:
         """Reject each repair that trains fewer parameters than another repair that holds.
 
-        Clearing a list needs no question if nothing else holds, because its old entries are freed.
+        Before that, out-of-place edits that train as a clone does are judged as the clone is, and
+        repairs that change a loss are rejected if detaching holds and changes none. Clearing a list
+        needs no question if nothing else holds, because its old entries are freed.
         """
         if self.trained is None:
             return
@@ -228,7 +230,7 @@ class Judge:
         return {key for gradients in samples for key, g in gradients.items() if g.norm > ZERO}
 
     def _meant_keys(self, run: ProgramRun, call: ObservedCall, keys: Iterable[str]) -> set[str]:
-        """Return the trained parameters for whose optimizers the call's loss is meant."""
+        """Return which of ``keys`` the call's loss is meant to train; if undecided, all trained."""
         keys = set(keys) if self.trained is None else self.trained & set(keys)
         targets = targets_of_calls(run).get(call.number)
         if targets is None:
@@ -350,7 +352,7 @@ class Judge:
         return not candidate.repair.keeps
 
     def _first_changed_gradient(self, candidate: Candidate, run: ProgramRun) -> int | None:
-        """Return the first call whose gradients differ from those of the program's statements.
+        """Return the first call whose gradients differ from the program's, if no loss does before.
 
         What is detached where it is used may be multiplied by zero at first.
         """
@@ -478,7 +480,7 @@ class Judge:
     # Questions to the reader.
 
     def _is_copy_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Ask whether other uses of a tensor are to read its old value, if that changes a loss.
+        """Ask whether other uses of a tensor are to read its old value, if that may change a loss.
 
         A function that writes into its argument changes what its caller reads afterwards.
         """

@@ -49,7 +49,7 @@ def script_of(cells: Mapping[int, str]) -> str:
 
 
 def name_lines(text: str, script: str) -> str:
-    """Rewrite lines of the script into lines of its cells.
+    """Replace the script's line numbers in a text by lines of the cells.
 
     >>> name_lines("at line 5", "# Cell In[1]\\nx = 1\\n\\n# Cell In[3]\\nx += 1\\n")
     'at line 1 of In[3]'

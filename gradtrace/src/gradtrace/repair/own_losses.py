@@ -34,8 +34,8 @@ def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
 def leaks(original: ProgramRun, run: ProgramRun, is_sum: bool) -> tuple[list[str], str | None]:
     """Object to steps whose gradient contains a part of a loss meant for other parameters.
 
-    If an optimizer's parameters feed the loss of another one, the part may be intended: then a
-    question is returned instead.
+    If an optimizer's parameters feed the loss of another one, the part may be intended, unless it
+    opposes the rest of the gradient: then a question is returned instead.
     """
     if len(run.optimizers) < 2:
         return [], None

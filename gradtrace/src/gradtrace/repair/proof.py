@@ -114,7 +114,7 @@ def _reference(launcher: Launcher, original: ProgramRun, limits: RunLimits) -> P
 
 
 def is_senseless(candidate: Candidate, run: ProgramRun) -> bool:
-    """Whether an edited line itself raises, for example by calling a method that does not exist."""
+    """Whether an edited line raises an AttributeError, a TypeError or a NameError."""
     if not run.raised_at or not run.error_line.startswith(("Attribute", "Type", "Name")):
         return False
     path, number, _ = run.raised_at[0]

@@ -35,7 +35,7 @@ class Candidate(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """A statement of the program that was running when it failed."""
+    """A statement in one of the program's files, and one of the lines that it covers."""
 
     source: Source
     node: ast.stmt
@@ -43,7 +43,10 @@ class Statement(NamedTuple):
 
 
 class Failure:
-    """The input of the rules: the run that failed, the lines involved, and the program's files."""
+    """The input of the rules: the run that failed, the lines involved, and the program's files.
+
+    ``running`` are the statements in the traceback or, without an error, on the stack of ``call``.
+    """
 
     def __init__(self, run: ProgramRun):
         self.run = run
@@ -58,7 +61,7 @@ class Failure:
         self.running = [statement for statement in statements if statement is not None]
 
     def _call_involved(self) -> ObservedCall | None:
-        """Return the call that failed, or the last one at a line that the diagnosis names."""
+        """Return the call that failed; if silently, the last at ``raised_at`` or ``began_at``."""
         if self.run.status == "raised":
             return next((call for call in self.run.calls if call.failed), None)
         places = [self.diagnosis.get(key) or {} for key in ("began_at", "raised_at")]
@@ -77,7 +80,7 @@ class Failure:
 
     @property
     def carried(self) -> list[str]:
-        """The variables that carried the graph, as the diagnosis names them."""
+        """The names in ``carried_by`` of the diagnosis; a single empty name if there are none."""
         return (self.diagnosis.get("carried_by") or "").split(", ")
 
     @property
@@ -99,7 +102,7 @@ class Failure:
         return [variable for variable in self.run.graph_variables if variable.is_freed]
 
     def variables(self, statement: Statement) -> dict[str, str]:
-        """Return the kind of each variable that had a graph where a statement ran, by name."""
+        """Return the kinds of variables, not attributes, with a graph at a statement, by name."""
         return {
             variable.name.partition("[")[0]: variable.kind
             for variable in self.run.graph_variables
@@ -107,7 +110,7 @@ class Failure:
         }
 
     def roots_of_graphs(self, statement: Statement) -> set[str] | None:
-        """Return the variables that reach a graph in the function of a statement, if it runs."""
+        """Return a function's variables that reach a graph; None if it is not in the traceback."""
         place = statement.line.file, statement.line.function
         if self.run.status != "raised" or place not in {(p.file, p.function) for p in self.lines}:
             return None
@@ -119,7 +122,7 @@ class Failure:
 
     @property
     def computing(self) -> set[ast.stmt]:
-        """The running statements, and those of their functions that compute their operands."""
+        """The running statements, and the assignments in their blocks that compute operands."""
         computing: set[ast.stmt] = set()
         for source, node, _ in self.running:
             computing |= {node, *statements_computing(source.before(node), reads(node))}
@@ -130,7 +133,11 @@ class Failure:
 
     @property
     def cached(self) -> list[Statement]:
-        """The statements that made a part of the graph before the loop or call that uses it."""
+        """The statements at ``made_at``; if a graph was freed, also those that made cached tensors.
+
+        They assign a tensor with a graph before the loop, or before the call of a function, that
+        uses the tensor but does not assign it.
+        """
         statements = {statement.node: statement for statement in self.at("made_at")}
         used: list[tuple[Statement, ast.stmt, set[str]]] = []
         if self.family == "freed":
@@ -149,11 +156,11 @@ class Failure:
 
     @property
     def nearby(self) -> list[Statement]:
-        """The statement where the failure began, and those that were running when it was raised."""
+        """The statements at the line where the failure began, and the running statements."""
         return [*self.at("began_at"), *self.running]
 
     def calls(self, *names: str) -> Iterator[tuple[Source, ast.Call]]:
-        """Yield the calls of these names at the lines of :attr:`nearby`, with their files."""
+        """Yield the calls of these names at ``began_at`` or in the traceback, with their files."""
         places = [self.diagnosis.get("began_at"), *(line._asdict() for line in self.run.raised_at)]
         lines = {(place["file"], place["line"]) for place in places if place is not None}
         for source in self.sources:
@@ -164,15 +171,16 @@ class Failure:
 
     @property
     def involved(self) -> list[Statement]:
-        """All statements that the failure names, each once."""
+        """The running statements, and those at the lines that the diagnosis names, each once."""
         named = itertools.chain.from_iterable(map(self.at, ("raised_at", "began_at", "made_at")))
         return list({statement.node: statement for statement in (*self.running, *named)}.values())
 
     @property
     def consumers(self) -> Iterator[tuple[int, Statement]]:
-        """The statements that use a freed part, or one that trains only other networks.
+        """The statements that use a value of an earlier graph, or of networks not to be trained.
 
-        Each comes with the number of the backward call whose loss uses that part.
+        Each comes with the number of the backward call whose loss uses the value. A value of an
+        earlier graph counts for the failed call only. A silent failure has none, unless it leaks.
         """
         if self.family == "silent" and self.cause != "gradient_leaks":
             return
@@ -196,7 +204,7 @@ class Failure:
                 yield statement, loop
 
     def _statement(self, line: ProgramLine, callee: str) -> Statement | None:
-        """Return the statement that runs at a line; of several, the caller of ``callee``."""
+        """Return the statement at a line; of several, the one that calls ``callee`` or backward."""
         source = self.source(line.file)
         nodes = [] if source is None else source.statements_at(line.line)
         if source is None or not nodes:
@@ -225,9 +233,9 @@ def edit(
 
 
 def _doubt(repair: Repair, edits: Mapping[Source, Iterable[Edit]]) -> str | None:
-    """Return why a run cannot prove an edit of a custom Function's backward; None if it can.
+    """Return the doubt about an edit that restores gradients inside a custom Function, or None.
 
-    The backward may use copies without a graph, so that a part of it is not differentiated twice,
+    Its backward may use copies without a graph, so that a part of it is not differentiated twice,
     which a run does not reveal.
     """
     if repair not in (CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH):

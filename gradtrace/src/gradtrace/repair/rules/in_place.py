@@ -50,7 +50,10 @@ def _is_update(source: Source, node: ast.stmt) -> bool:
 
 
 def _is_read_later(source: Source, node: ast.stmt) -> bool:
-    """Whether the changed tensor is read under this name after the statement, or in its loop."""
+    """Whether the changed tensor may be read again: in a loop, as ``self.x``, or by a later line.
+
+    An assignment, such as ``y = x.mul_(2)``, reads the tensor itself.
+    """
     changed = changes_in_place(node)
     in_loop = any(True for _ in source.loops_around(node)) and not _loop_variables(source, node)
     if in_loop or not isinstance(node, ast.AugAssign | ast.Expr):

@@ -87,7 +87,7 @@ class _Action(NamedTuple):
 
 
 def _blocks(failure: Failure) -> Iterator[tuple[Source, list[_Action]]]:
-    """Yield the source of each block that calls backward, with its calls in order."""
+    """Yield each block that calls backward: its file, its backward, step and zero_grad calls."""
     suites: list[list[ast.stmt]] = []
     for statement in failure.involved:
         source, suite = statement.source, statement.source.suite_of(statement.node)

@@ -191,7 +191,7 @@ def compute_again(failure: Failure) -> Iterator[Candidate]:
 
 
 def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
-    """Move the statement, and those that depend on it, to the beginning of the loop."""
+    """Run the statement, its operands and what depends on it at the beginning of each iteration."""
     source = cached.source
     for statement, loop in failure.loops:
         if statement.source is not source or cached.node not in source.before(loop):
@@ -288,7 +288,7 @@ def detach_before_loop(failure: Failure) -> Iterator[Candidate]:
 
 
 def sum_numbers(failure: Failure) -> Iterator[Candidate]:
-    """Add numbers: ``total += loss.item()``, ``losses.append(loss.item())``."""
+    """Call ``item()`` on what a statement adds to a total, or to a container that was carried."""
     for statement in [*failure.at("began_at"), *failure.at("made_at"), *failure.running]:
         source = statement.source
         terms: list[ast.expr] = []

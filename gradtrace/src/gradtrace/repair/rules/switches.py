@@ -38,7 +38,7 @@ def create_graph(failure: Failure) -> Iterator[Candidate]:
 
 
 def options(failure: Failure) -> Iterator[Candidate]:
-    """Set ``use_reentrant=False``, ``find_unused_parameters=True`` or ``allow_unused=True``."""
+    """Set an option of ``grad``, checkpoints or DistributedDataParallel, or drop a checkpoint."""
     checkpoints: dict[Source, list[Edit]] = {}
     for source in failure.sources:
         for call in source.all(ast.Call):

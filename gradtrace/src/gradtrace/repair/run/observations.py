@@ -20,7 +20,7 @@ ZERO = 1e-7
 
 
 class ProgramLine(NamedTuple):
-    """A line of the user's program that was running, and the function that it is in."""
+    """A line of the user's program, and the name of its function; empty if that is not known."""
 
     file: str
     line: int
@@ -58,7 +58,7 @@ class Sample(NamedTuple):
         return self.minus(other).norm / size if size else 0.0
 
     def opposes(self, other: Sample) -> bool:
-        """Whether the samples point in opposite directions, as the gradients of adversaries do."""
+        """Whether the angle between the samples is above 120°, as for gradients of adversaries."""
         product = sum(a * b for a, b in zip(self.values, other.values, strict=True))
         return product < -0.5 * self.norm * other.norm
 
@@ -78,10 +78,10 @@ class ObservedCall:
         number: counts from 1.
         site: the user's lines that were running, innermost first.
         text: the source of the innermost two.
-        losses: samples of the tensors on which backward was called.
-        operations: counts the types of the nodes in the graph.
+        losses: samples of the first four tensors on which backward was called.
+        operations: counts the types of the nodes in the graph, without leaves.
         oldest_node: the sequence number of the oldest node of the graph.
-        saved_bytes: the size of the saved tensors.
+        saved_bytes: the size of the saved tensors that only the graph keeps alive.
         leaves: the leaves of the graph.
         stale_leaves: those that were modified after this graph had used them, and after another
             backward call had run.
@@ -92,9 +92,9 @@ class ObservedCall:
             than their result; in the last case with these optimizers.
         accumulates: False for ``autograd.grad``, which adds nothing to ``.grad``.
         unconnected: whether the losses depend on none of the tensors whose gradients it computes.
-        gradients: what the call added to ``.grad``.
+        gradients: what the call added to ``.grad``; discarded in the middle of a long run.
         truncated: what it would have added without the nodes that are older than the previous call
-            from the same site; only a reference run computes it.
+            from the same site; only for the failing call of a reference run.
         failed: whether it raised.
         loses_gradient: of a reference run, whether an operation before it lost a gradient; None if
             it may have (:class:`~gradtrace._torch_hooks.AllowRefused`).
@@ -126,7 +126,7 @@ class ObservedCall:
 
 @dataclass
 class GradientsCleared:
-    """A call of ``zero_grad`` for these optimizers."""
+    """A call of ``zero_grad`` that cleared all parameters of these optimizers."""
 
     optimizers: frozenset[int]
 
@@ -175,7 +175,7 @@ class ProgramRun:
         updated_by_hand: the parameters that the program itself modified after a backward call.
         replaced: the parameters that were replaced by another tensor, with the number of the
             backward call before which that was noticed.
-        graph_variables: those in the frames that ran when a backward call failed.
+        graph_variables: those with a graph in the frames of the traceback.
     """
 
     status: str = "ended"
@@ -219,7 +219,7 @@ class ProgramRun:
 
     @property
     def short_error(self) -> str:
-        """A short description of an error that the original program did not raise."""
+        """The reason to reject a candidate that raised this error: its family or its first line."""
         return _SHORT_ERRORS.get(family_of(self.error or "")[0] or "", f"raises {self.error_line}")
 
     @property
@@ -229,7 +229,7 @@ class ProgramRun:
         return line if len(line) < 120 else line[:117] + "…"
 
     def steps_after(self, number: int) -> list[StepTaken]:
-        """Return the optimizer steps after this many backward calls, or after the last one."""
+        """Return the steps after this many backward calls; if there are fewer, after the last."""
         number = min(number, len(self.calls))
         return [step for calls, step in self.numbered_steps if calls >= number]
 
@@ -245,7 +245,7 @@ class ProgramRun:
         return {i for i, optimizer in enumerate(self.optimizers) if key in optimizer.keys}
 
     def use_keys_of(self, other: ProgramRun) -> None:
-        """Rename the keys of parameters to those of another run that calls them the same."""
+        """Replace the keys of parameters by those that another run has for the same names."""
         known = {name: key for key, name in other.names.items()}
         keys = {key: known.get(name, name) for key, name in self.names.items()}
         for optimizer in self.optimizers:
@@ -273,7 +273,7 @@ class RunLimits(NamedTuple):
 
 
 def equal_gradients(first: Gradients, second: Gradients) -> bool:
-    """Whether the gradients of all parameters are equal; a missing gradient is zero."""
+    """Whether all gradients are equal up to rounding errors; a missing gradient is zero."""
     zero = Sample(())
     for key in first.keys() | second.keys():
         pair = first.get(key, zero), second.get(key, zero)
@@ -283,7 +283,6 @@ def equal_gradients(first: Gradients, second: Gradients) -> bool:
 
 
 def part_of(gradients: Gradients, keys: set[str]) -> Gradients:
-    """Return the gradients of these parameters."""
     return {key: gradients[key] for key in keys & gradients.keys()}
 
 
@@ -293,9 +292,10 @@ def sum_of(first: Gradients, second: Gradients) -> Gradients:
 
 
 def trains_alike(first: ProgramRun, second: ProgramRun, trained: set[str] | None = None) -> bool:
-    """Whether two runs had the same gradients at each step, as far as both ran.
+    """Whether the same optimizers stepped in two runs, with equal gradients in their common steps.
 
-    If no optimizer stepped, the gradients at the end are compared, of ``trained`` or of all.
+    Steps whose gradients were discarded do not count. If no optimizer stepped, the gradients at the
+    end are compared, of ``trained`` or of all parameters.
     """
     if not first.steps and not second.steps:
         keys = first.gradients.keys() | second.gradients.keys() if trained is None else trained
@@ -307,7 +307,7 @@ def trains_alike(first: ProgramRun, second: ProgramRun, trained: set[str] | None
 def _different_steps(first: ProgramRun, second: ProgramRun) -> Iterator[int]:
     """Yield the number of backward calls before each step of ``second`` whose gradients differ.
 
-    Each optimizer's steps are compared by themselves: their order makes no difference.
+    The nth step of each optimizer is compared with its nth step in ``first``.
     """
     for i in range(len(second.optimizers)):
         steps = ([s for s in run.numbered_steps if s[1].optimizer == i] for run in (first, second))
@@ -319,7 +319,7 @@ def _different_steps(first: ProgramRun, second: ProgramRun) -> Iterator[int]:
 
 
 def last_of_equal_weights(first: ProgramRun, second: ProgramRun) -> int:
-    """Return the last backward call of ``second`` before the weights of the two runs differ."""
+    """Return the number of calls in ``second`` before a step makes the runs' weights differ."""
     return min(_different_steps(first, second), default=len(second.calls))
 
 

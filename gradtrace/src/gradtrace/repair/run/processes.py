@@ -167,7 +167,7 @@ def serve() -> None:
 
 
 def _wait(process: int, seconds: float) -> bool:
-    """Wait until the process has ended or the seconds have passed; then end its whole group."""
+    """Wait for a process, then end its whole group; return whether it had ended in time."""
     deadline = time.monotonic() + seconds
     ended = False
     try:

@@ -98,7 +98,7 @@ class Recorder(Listener):
         self._wrap_optimizers()
 
     def _wrap_optimizers(self) -> None:
-        """Wrap optimizers so that their creation and calls of ``zero_grad`` are recorded."""
+        """Wrap the methods that create optimizers and clear gradients, to record their calls."""
         kind = torch.optim.Optimizer
         _call_after(kind, "__init__", lambda o: self._optimizers.append(weakref.ref(o)))
         _call_after(kind, "zero_grad", lambda o: self._record_clearing(parameters_of(o)))
@@ -270,7 +270,7 @@ class Recorder(Listener):
     def _find_names(
         self, leaves: Sequence[torch.Tensor], frames: Sequence[FrameType]
     ) -> dict[int, str]:
-        """Return the names of variables that reach the leaves, by identity; outer frames first."""
+        """Record the outermost variable's name of known leaves; return all names, by identity."""
         identities = set(map(id, leaves))
         names: dict[int, str] = {}
         for space in _namespaces(frames) if leaves else ():
@@ -333,7 +333,7 @@ class Recorder(Listener):
         leaves: Mapping[int, str],
         call: BackwardCall,
     ) -> frozenset[str]:
-        """Return the leaves that were modified since the graph used them and backward ran."""
+        """Return the leaves modified after this graph had used them and another call had run."""
         users = users_of(links)
         keys = set()
         for i, key in leaves.items():
@@ -456,7 +456,7 @@ def _name_of(optimizer: torch.optim.Optimizer, frames: Sequence[FrameType]) -> s
 
 
 def graph_variables(frames: Mapping[FrameType, ProgramLine]) -> list[GraphVariable]:
-    """Return the variables that have a graph where the program failed, in frames at these lines."""
+    """Return the variables with a graph in these frames, each with the line of its frame."""
     freed: dict[Any, bool] = {}
 
     def has_freed_nodes(root: Any) -> bool:
