@@ -18,7 +18,7 @@ from gradtrace.explaining.causes import Cause, Criterion, Fix
 
 
 def own_text(text: str, *before: nodes.Node) -> nodes.paragraph:
-    """Return a paragraph of nodes and a text of the tool, whose quotes stay as they are."""
+    """Return a paragraph of the nodes ``before`` and a text of the tool, its quotes unchanged."""
     paragraph = nodes.paragraph("", "", *before, nodes.Text(text), classes=["said"])
     paragraph["support_smartquotes"] = False
     return paragraph

@@ -28,7 +28,7 @@ _EASIEST_FIRST = ("easy", "medium", "hard")
 
 
 class Exercises(LedgerDirective):
-    """Renders a row for each exercise: links to it and its solution, chapter, time, difficulty."""
+    """Renders the exercises as a table: chapter, links, folder, difficulty, time and points."""
 
     def run(self) -> list[nodes.Node]:
         exercises = []

@@ -50,7 +50,7 @@ page: nothing is sent anywhere.</p>
 
 
 class DecisionGuide(SphinxDirective):
-    """The questions as sections, each with a table of its answers."""
+    """Renders each question of the guide as a section with a table of its answers."""
 
     def run(self) -> list[nodes.Node]:
         path = Path(self.env.srcdir, GUIDE)
@@ -117,7 +117,7 @@ def paragraph_after(word: str, body: str) -> str:
 
 
 def address(env: BuildEnvironment, link: str, page: str) -> str:
-    """Rewrite a link on ``page`` for the landing page; a heading that is missing is a warning."""
+    """Rewrite a link on ``page`` for the landing page; warn if it names a missing heading."""
     if re.match(r"https?:", link):
         return link
     file, _, slug = link.partition("#")

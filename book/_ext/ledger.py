@@ -56,7 +56,7 @@ class LedgerDirective(SphinxDirective):
 
 
 class ClaimsSummary(LedgerDirective):
-    """Renders a row for each chapter."""
+    """Renders a table of the chapters, with counts of their claims and of each verdict."""
 
     def run(self) -> list[nodes.Node]:
         articles = enumerate(self.read(ARTICLES), 1)
@@ -75,7 +75,7 @@ class ClaimsSummary(LedgerDirective):
 
 
 class ClaimsTable(LedgerDirective):
-    """Renders a row for each claim."""
+    """Renders a table of the claims, with the place, verdict and evidence of each."""
 
     def run(self) -> list[nodes.Node]:
         rows = [self.claim(claim) for claim in self.read(CLAIMS)]
@@ -106,7 +106,7 @@ class ClaimsTable(LedgerDirective):
         ]
 
     def conditions(self, on: str | None) -> list[nodes.paragraph]:
-        """Return the cases that agree with the claim, and the cases that do not."""
+        """Return a paragraph for the cases that hold and one for those that fail, if any."""
         paragraphs = []
         for condition in on.split(" | ") if on else []:
             word, _, cases = condition.partition(": ")

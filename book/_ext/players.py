@@ -187,7 +187,7 @@ def cell_of(node: nodes.Node) -> int | None:
 
 
 def summary(questions: list[dict[str, Any]]) -> nodes.raw:
-    """Return a place for the sum of the answers, and the answers themselves for a printed page."""
+    """Return HTML with room for the reader's results, and with the answers for a printed page."""
     answers = "".join(
         f"<li>{inline(question['prompt'])} <em>{inline(question['explanation'])}</em></li>"
         for question in questions

@@ -117,7 +117,7 @@ def split(selectors: Iterable[Node]) -> Iterator[list[Node]]:
 
 
 def possible(selector: list[Node], words: set[str]) -> bool:
-    """Whether every name in the selector is a word; of ``:is()`` and the like, one argument's."""
+    """Whether ``words`` has all names in a selector; in ``:is()`` or the like, of one argument."""
     for previous, token in zip([None, *selector], selector, strict=False):
         if token.type == "hash" and token.value not in words:
             return False

@@ -114,7 +114,7 @@ def _defined(node: ast.stmt) -> set[str]:
 
 
 def used_names(source: str) -> set[str]:
-    """Return the names that a source reads from its own top level or from outside.
+    """Return the names that a source reads from its own top level or outside, without builtins.
 
     >>> sorted(used_names("def f(x):\\n    y = helper(x)\\n    return np.ones(y)"))
     ['helper', 'np']

@@ -21,7 +21,7 @@ _FAMILIES = {
 
 
 def _program(draws, mistakes):
-    """Return lines that compute with two leaves, ``a`` and ``b``, with ``mistakes`` among them."""
+    """Draw a program, as lines, of two leaves ``a`` and ``b``, in which ``mistakes`` may occur."""
     leaves = ["a", "b"]
     lines = [
         f"{leaf} = torch.tensor(0.{draws.integer(3, 9)}, requires_grad=True)" for leaf in leaves

@@ -53,7 +53,7 @@ def output_of(weights: Iterable[Tensor], x: Tensor) -> Tensor:
 
 
 def leaves(weights: Iterable[Tensor]) -> list[Tensor]:
-    """Return weights in double precision that require a gradient."""
+    """Return the weights in float64, as new leaves that require a gradient."""
     return [weight.detach().double().requires_grad_() for weight in weights]
 
 

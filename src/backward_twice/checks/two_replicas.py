@@ -38,7 +38,7 @@ def _draw(draws):
 
 
 class _Average:
-    """Averages the buckets of two replicas, and counts its calls."""
+    """Averages the buckets of two replicas, and counts the reductions of each replica."""
 
     def __init__(self):
         self.barrier = threading.Barrier(len(_REPLICAS))

@@ -30,7 +30,7 @@ def rows_of_runs(module):
 
 
 def is_in_backward():
-    """Whether this is called during a backward pass."""
+    """Whether the calling code runs during a backward pass."""
     return current_node() is not None
 
 

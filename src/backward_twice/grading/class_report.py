@@ -146,7 +146,7 @@ def write_answers(folder: Path, journal: Journal, masters: Mapping[str, Path]) -
 
 
 def _names(grades: Path) -> dict[Key, str]:
-    """Return the names of the class list, from the table of an earlier grading."""
+    """Return the names in a table of grades by student and assignment; none if it is missing."""
     if not grades.is_file():
         return {}
     with grades.open(encoding="utf-8", newline="") as file:

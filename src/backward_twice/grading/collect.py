@@ -204,7 +204,7 @@ def _paths(limited: Limited, download: Path) -> list[str]:
 def _copied(
     limited: Limited, download: Path, files: list[File], student: Path, exercise: str
 ) -> list[str]:
-    """Copy a student's files; a zip is copied unopened if opening it exceeds the limits."""
+    """Copy a student's files, zips unopened if opening them exceeds the limits; return warnings."""
     # A student's own file of that name would be read as nbgrader's time of collection.
     named = [(file.path, file.name) for file in files if Path(file.name).name != TIMESTAMP]
     problems: list[str] = []

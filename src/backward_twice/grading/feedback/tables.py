@@ -168,7 +168,7 @@ def _table(path: Path) -> Iterator[Any]:
 
 
 def summary(rows: Iterable[Row], places: Sequence[str | os.PathLike[str]]) -> str:
-    """Count the submissions of each state, and list where the results are."""
+    """Describe how many submissions have each state, and where the results are."""
     states = Counter(line.state.partition(":")[0] for line in rows)
     lines = [f"{number:6} {state}" for state, number in sorted(states.items())]
     absent = states[NOTHING] + states[IN_A_GROUP]

@@ -135,7 +135,7 @@ def read_folder(root: Path, *names: str, assignment: str) -> Handed:
 
 @contextmanager
 def _folder(root: Path, *names: str) -> Iterator[int]:
-    """Return a descriptor of ``root/names...``; no name may be a link."""
+    """Open the folder ``root/names...`` without following links, and yield its descriptor."""
     opened = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
     try:
         for name in names:

@@ -71,11 +71,11 @@ class Identity:
         return bool(self.same_as) and not self.same_as.endswith("?")
 
     def has(self, kind: str, value: str) -> bool:
-        """Whether the person has this identifier."""
+        """Whether the person's values of this kind include ``value``, in whatever case."""
         return bool(value) and folded(_cell(value)) in map(folded, self.marks.get(kind, ()))
 
     def names(self, kind: str) -> set[frozenset[str]]:
-        """Return the words of each of the person's names of this kind, shared or not shared."""
+        """Return the words of each name of the person of one kind: ``name`` or ``shared name``."""
         return {words(name) for name in self.marks.get(kind, ())} - {frozenset()}
 
     def goes_by(self, name: str, kinds: Iterable[str] = (_NAME, _SHARED)) -> bool:
@@ -310,7 +310,7 @@ def _parts(row: Identity) -> set[str]:
 
 
 def read_people(submissions: Path) -> People:
-    """Read the file in the folder of submissions; without it there are no people.
+    """Read the identities from the folder of submissions; without a file there are none.
 
     Raises:
         GradingError: it cannot be read, or contradicts itself.
@@ -351,7 +351,7 @@ def read_people(submissions: Path) -> People:
 
 
 def write_people(submissions: Path, people: People) -> None:
-    """Write the file, unless it would be empty."""
+    """Write the identities to the folder of submissions, unless there are none."""
     if not people.rows:
         return
     text = io.StringIO(newline="")
@@ -364,5 +364,5 @@ def write_people(submissions: Path, people: People) -> None:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether this is Moodle's placeholder for hidden names."""
+    """Whether a name is Moodle's placeholder ``Participant``, alone or after a group's name."""
     return name.rpartition("-")[2] == HIDDEN

@@ -68,7 +68,7 @@ class Roster:
 
     @property
     def is_canvas(self) -> bool:
-        """Whether the list is Canvas's, which may have a row of possible points."""
+        """Whether the columns are those of Canvas, which allows a row of possible points."""
         return self.columns[0] == "Student" and "Section" in self.columns
 
     def members(self, name: str) -> Sequence[Person]:

@@ -124,7 +124,7 @@ class Fork:
         job: the file descriptor that the submission reads from; writing never blocks.
         events: the one that it writes to; reading never blocks.
         status: one that becomes readable when the submission has ended.
-        patience: seconds after which the submission must be ready for its first step.
+        patience: seconds within which the submission must be ready for its first step.
     """
 
     patience = 30.0
@@ -157,7 +157,7 @@ class Fork:
             keeper.close()
 
     def _await_end(self) -> dict[str, Any]:
-        """Return the keeper's report, which it sends once, when the submission has ended."""
+        """Return the keeper's report on the submission's end; a failure if none comes in time."""
         if self._end is None:
             self._keeper.settimeout(_END_SECONDS)
             try:

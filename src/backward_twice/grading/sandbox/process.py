@@ -87,7 +87,7 @@ def _memory_of_one(process: Path) -> int:
 
 
 def _memory_of_task(task: Path) -> int:
-    """Return the bytes of memory of a thread's process, unless the thread has ended."""
+    """Return the memory of a thread's process in bytes; raise OSError if the thread has ended."""
     try:
         rollup = (task / "smaps_rollup").read_text()
         total = 1024 * int(rollup.partition("\nPss:")[2].split()[0])

@@ -190,7 +190,7 @@ def _is_end(event: dict[str, Any], number: int, kind: str) -> bool:
 
 
 def _clean(text: str, length: int) -> str:
-    """Return a student's text without lone surrogates and control characters.
+    """Cut a student's text to ``length``, and replace lone surrogates and control characters.
 
     >>> _clean("a\\0b\\ud800\\r\\nc", 100)
     'a�b?\\nc'

@@ -143,7 +143,7 @@ def _ask(shell: InteractiveShell, step: dict[str, Any]) -> str:
 
 
 def _name_and_text(error: BaseException) -> tuple[str, str]:
-    """Return the error's name and text; a student's class may raise when asked for its text."""
+    """Return an error's name (MemoryError also for torch's) and text, whatever its class does."""
     name = type(error).__name__
     try:
         text = str(error)[:_ERROR]
