@@ -168,6 +168,36 @@ def test_a_custom_function_and_an_error_in_the_middle():
     assert failed.nodes[failed.error.node].name == "DoubledBackward"
 
 
+class Reentrant(torch.autograd.Function):
+    """Runs a backward pass of its own during backward, and fails after it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        with torch.enable_grad():
+            torch.ones(1, requires_grad=True).exp().backward()
+        raise ValueError("after the inner pass")
+
+
+def test_an_error_is_in_a_node_only_if_a_backward_pass_stopped_there():
+    def fails_later(loss):
+        loss.backward()
+        raise ValueError("after the pass")
+
+    def succeeds():
+        fails_later(torch.ones(1, requires_grad=True).exp())
+
+    def stops():
+        Reentrant.apply(torch.ones(1, requires_grad=True)).backward()
+
+    assert trace(succeeds).error.node is None
+    seen = trace(stops)
+    assert seen.nodes[seen.error.node].name == "ReentrantBackward"
+
+
 def test_hooks_that_ran_and_what_they_changed():
     def program():
         x = torch.ones(2, requires_grad=True)

@@ -61,6 +61,7 @@ class _Call:
 
     number: int
     outputs: Any
+    last_run: int | None  # the node that ran last before this call
     handles: list[RemovableHandle] = field(default_factory=list)
     nodes: int = 0  # that began
     operations: _RecordedOperations | None = None
@@ -169,7 +170,7 @@ class BackwardRecorder:
         if not self._thread or not (nested or threading.get_ident() == self._thread):
             return None
         self._number += 1
-        call = _Call(self._number, outputs)
+        call = _Call(self._number, outputs, self._live.last_run)
         with self._unfailing():
             if self._line_before is None:
                 self._before = self._line_before = dict(self._live.states)
@@ -206,6 +207,8 @@ class BackwardRecorder:
                 if error is not None:
                     self._record(running, None)
             del self._calls[depth:]
+            if error is None:  # else the node is where it stopped
+                self._live.last_run = call.last_run
         if not self._calls:
             self._hooked.clear()
             self._hooks.clear()
@@ -284,7 +287,7 @@ class BackwardRecorder:
                     running.run = replace(running.run, passed=tuple(map(gradient_text, expected)))
 
     def _flush(self) -> None:
-        """Record the nodes that finished, because only now has the engine freed saved tensors."""
+        """Record finished nodes, whose saved tensors are freed by now unless the graph is retained."""
         for running in [run for run in self._running if run.finished]:
             self._running.remove(running)
             self._live.ran(running.run.node)

@@ -59,8 +59,8 @@ class LiveGraph:
     have died since the look before, both in the order of ``nodes``. ``tensors`` are all tensors
     ever seen that a node saved or that a variable with a graph named; ``tensor_of`` maps each
     variable to its tensor, if any. ``memory`` counts bytes. ``last_run`` is the index of the node
-    that a backward pass of this line ran last. ``whole`` is True if the last look read every node,
-    not only those that may have changed.
+    that this line's backward pass ran last, None after a pass that did not fail. ``whole`` is True
+    if the last look read every node, not only those that may have changed.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class LiveGraph:
         last: bool = False,
         roots: Iterable[LiveNode] = (),
     ) -> dict[str, int]:
-        """Update the graph, and return the index of the node of each tensor that has one.
+        """Update the graph, and map each variable with a graph to the index of its tensor's node.
 
         ``line`` is the line that has just run; ``last`` is True if no other look will follow.  The
         graph of ``roots``, the nodes of a running backward pass, is read, too.

@@ -31,7 +31,7 @@ class Variable:
     (:mod:`gradtrace.tracing.values`); ``grad`` is None if there is no gradient.  ``node`` is the
     index in ``Trace.nodes`` of the node at which backward would start; None if the tensor has no
     graph.  ``tensor`` is an index in ``Trace.tensors``; None for plain data that no node has saved
-    so far.
+    so far.  ``object`` is a number that identifies the tensor while it exists.
     """
 
     name: str
@@ -136,7 +136,7 @@ class NodeState:
 class Raised:
     """An exception, and the line of the function that raised it.
 
-    ``node`` is the index in ``Trace.nodes`` of the node that the line's backward pass ran last.
+    ``node`` is the index in ``Trace.nodes`` of the node in which a backward pass stopped, if any.
     """
 
     type: str

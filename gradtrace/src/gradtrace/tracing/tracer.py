@@ -266,7 +266,6 @@ class _Recorder:
             self.inside.begin_line()
 
     def read_inside(self, roots: Iterable[LiveNode]) -> Step:
-        """Read the program's state while a line runs."""
         assert self.frame is not None
         return dataclasses.replace(self.read(self.frame, roots=roots), values=())
 
