@@ -14,8 +14,7 @@ group to a later one, and there are no cycles. Groups come from four sources, ou
 * ranges, if there are still too many members.
 
 A leaf belongs to the group that uses it first; a leaf that is in no module stays outside.
-Everything here is a loop or a table, so a hundred thousand nodes, or modules nested that deep, are
-no problem.
+No recursion is deep, so a hundred thousand nodes, or modules nested that deep, are no problem.
 """
 
 from __future__ import annotations

@@ -319,7 +319,7 @@ def _place_across(
 def _place_straight(
     rows: list[list[int]], units: list[_Unit], neighbours: dict[int, set[int]], left_edge: float
 ) -> float:
-    """Set x within a column so that edges are straight; return the width of the column."""
+    """Set x within a column so that edges are nearly straight; return the width of the column."""
     part = {box for row in rows for box in row}
     placed = [[units[box] for box in row] for row in rows]
     near = [

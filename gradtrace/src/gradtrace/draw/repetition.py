@@ -161,7 +161,7 @@ def _units(group: Group, alike: Similarity) -> tuple[list[Members], list[int], M
 def _rounds(
     group: Group, alike: Similarity, units: list[Members], period: int
 ) -> tuple[Members, Members]:
-    """Return one member for each repetition, and the leaves that several repetitions share."""
+    """Return one member for each repetition, and the leaves that do not belong to a single one."""
     shared: Members = []
     rounds: Members = []
     for begin in range(0, len(units), period):
@@ -178,7 +178,7 @@ def _rounds(
 
 
 def _group_beside_steps(group: Group, alike: Similarity, members: Members, where: str) -> Members:
-    """Return members beside time steps as one group; a single one, or with modules, unchanged."""
+    """Return members beside a module's time steps, as one group if several and none is a module."""
     modules = any(isinstance(m, Group) and m.kind in ("module", "layer") for m in members)
     if len(members) < 2 or group.kind not in ("module", "layer") or modules:
         return members
@@ -199,7 +199,7 @@ def _are_named_modules(units: list[Members], start: int, period: int, times: int
 
 
 def _trailing_length(pattern: list[Members], numbers: list[int], after: list[int]) -> int:
-    """Return the length of a last, incomplete repetition that lacks only operations at its end.
+    """Return the length of a last repetition that lacks only operations at its end; 0 without one.
 
     Operations between two layers belong to the first layer, and nothing follows the last one.
     """

@@ -11,7 +11,6 @@ from gradtrace.draw.scene import Scene
 
 
 def entitle(scene: Scene, tree: Group) -> None:
-    """Set the titles of all groups of a tree."""
     groups = [tree]
     for group in groups:
         groups += [member for member in group.members if isinstance(member, Group)]

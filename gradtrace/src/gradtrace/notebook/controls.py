@@ -136,7 +136,7 @@ def _refuse_options_without_equality(name: str, abbreviation: Any) -> None:
 
 
 def _control(name: str, widget: ipywidgets.Widget | None, abbreviation: Any) -> Control:
-    """Return the control for a widget, with all values that the widget can take."""
+    """Return the control for a widget; raise ValueError if the widget has no finite options."""
     if isinstance(widget, ipywidgets.Widget) and not widget.description:
         widget.description = name
         if getattr(widget.style, "description_width", None) == "":

@@ -26,7 +26,7 @@ def joined(*sentences: str) -> str:
 
 
 def names_of_nodes(trace: TraceData, nodes: Iterable[int]) -> str:
-    """Name nodes, "ExpBackward0 and 2 × MulBackward0", or count those of over three names."""
+    """Name nodes: "ExpBackward0 and 2 × MulBackward0"; of more than three kinds, count them."""
     count = Counter(trace.nodes[node].label for node in nodes)
     if len(count) > 3:
         return f"{count.total()} nodes"

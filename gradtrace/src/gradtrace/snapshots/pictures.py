@@ -120,7 +120,7 @@ class Pictures:
         )
 
     def _inside(self, parent: int) -> str:
-        """Return the groups of a view as ``<details>``; groups that look alike are shown once."""
+        """Return a view's groups as ``<details>``, alike ones once, until ``_OPENED`` are shown."""
         alike: dict[object, list[int]] = defaultdict(list)
         if self._remaining:
             for view, drawing in enumerate(self.drawings):
@@ -162,5 +162,5 @@ def graph_html(graph: GraphData) -> str:
 
 
 def graph_svg(graph: GraphData) -> str:
-    """Return a snapshot as the text of an SVG file."""
+    """Return the first view of a snapshot as the text of an SVG file."""
     return Pictures(graph)[0].svg("The autograd graph", sentence(graph), standalone=True)

@@ -35,7 +35,7 @@ class Calls:
 
     @property
     def wanting(self) -> bool:
-        """Whether a module has been called since the last :meth:`name`."""
+        """Whether any module has been called since :meth:`name` ran last."""
         return bool(self._nameless)
 
     def on_call(self, frame: FrameType) -> Any:

@@ -65,7 +65,7 @@ def read_function_source(name: str, code: CodeType) -> FunctionSource:
 
 
 def parsed(lines: Mapping[int, str]) -> ast.Module:
-    """Parse source by line number into a syntax tree that has these line numbers.
+    """Parse source lines, by number, into a syntax tree with the same line numbers.
 
     The tree is empty if the source does not parse, as for a lambda in the middle of an expression.
     """

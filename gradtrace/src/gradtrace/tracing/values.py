@@ -32,7 +32,7 @@ def numbers_of(tensor: torch.Tensor) -> str:
 
 
 def value_of(tensor: torch.Tensor) -> str:
-    """Return :func:`numbers_of`; empty for a tensor so large that it would slow down every line."""
+    """Return :func:`numbers_of` a tensor, or "" if that would take long: above 65,536 elements."""
     return numbers_of(tensor) if tensor.numel() <= _MANY else ""
 
 
