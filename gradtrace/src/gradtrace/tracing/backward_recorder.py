@@ -287,7 +287,7 @@ class BackwardRecorder:
                     running.run = replace(running.run, passed=tuple(map(gradient_text, expected)))
 
     def _flush(self) -> None:
-        """Record finished nodes, whose saved tensors are freed by now unless the graph is retained."""
+        """Record finished nodes; by now their saved tensors are freed, unless the graph is kept."""
         for running in [run for run in self._running if run.finished]:
             self._running.remove(running)
             self._live.ran(running.run.node)
