@@ -62,7 +62,7 @@ def _explanation(task: Task, answer: Any, inputs: str) -> list[str]:
 
 
 def _without_our_lines(diagnosis: gradtrace.Diagnosis) -> gradtrace.Diagnosis:
-    """Return the diagnosis without lines of the check itself, which a learner cannot edit."""
+    """Return the diagnosis with only those of its locations that are in the learner's code."""
 
     def learners(place: Location | None) -> Location | None:
         return place if place is not None and is_learners(place.file) else None

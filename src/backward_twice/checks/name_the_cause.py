@@ -110,7 +110,7 @@ def _with(lines, number, others):
 
 
 def _drawn(draws, judge, mistakes, is_wanted):
-    """Draw programs in random order; redraw each until ``is_wanted`` accepts its outcome."""
+    """Draw programs in random order, each until ``is_wanted`` accepts the result of ``judge``."""
     programs = []
     for place in draws.shuffled(range(_PROGRAMS)):
         while True:

@@ -70,7 +70,7 @@ def _run_bytes(answer, batch_sizes, widths):
 
 
 def _expect_bytes(batch_sizes, widths):
-    """Run the program, and return the bytes that the graphs of its total and last loss save."""
+    """Measure the bytes that the graphs of a sum of losses and of the last loss save."""
     layers = [nn.Linear(*pair) for pair in pairwise(widths)]
     between = [module for layer in layers for module in (nn.Tanh(), layer)][1:]
     net, total = nn.Sequential(*between), 0

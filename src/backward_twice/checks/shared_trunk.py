@@ -48,7 +48,7 @@ def _losses(reads, detached, widths, batch):
 
 
 def _raises_without(number, reads, detached, calls):
-    """Whether the program raises if every call but this one retains its graph."""
+    """Whether the program raises if every call but ``number`` retains its graph."""
     _, losses = _losses(reads, detached, dict.fromkeys(reads, 1), 1)
     try:
         for i, name in enumerate(calls):

@@ -136,7 +136,7 @@ def _variants(path: Path, master: Master) -> dict[str, Variant]:
 
 
 def _try(path: Path, name: str, variant: Variant) -> None:
-    """Test a private variant before grading: draw inputs, and compute the right results."""
+    """Raise GradingError if a private variant's inputs vary, or are not the question's."""
     ask = question(name)
     try:
         inputs, repeated = (dumps(variant(InputGenerator().manual_seed(0))) for _ in range(2))

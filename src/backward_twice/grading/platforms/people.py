@@ -124,7 +124,7 @@ class People:
         """Add the persons of a class list, and find the identity of each.
 
         Returns:
-            the identity of each person in the list, and warnings for the teacher.
+            the identity of each listed person who shares it with nobody, and warnings.
         """
         names = Counter(words(person.name) for person in roster.people)
         values = Counter(mark for person in roster.people for mark in _folded_marks(person))
@@ -284,7 +284,7 @@ class People:
         return [row for row in numbered if row.goes_by(handle.name)]
 
     def _guess(self, handle: Handle) -> str:
-        """Return the folder of the one person whose name or identifier matches; "" if none."""
+        """Return the folder of the one person with a mark like the handle's name; "" if none."""
         name = squashed(handle.name)
         row = self._one(row for row in self.persons if name and name in _parts(row))
         return row.student if row else ""

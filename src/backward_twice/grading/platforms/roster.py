@@ -141,7 +141,7 @@ def read_roster(path: Path) -> Roster:
 
 
 def _rows(text: str) -> list[list[str]]:
-    """Return the non-empty rows of a table, whatever its separators and line ends are."""
+    """Return the non-empty rows of a table with commas, semicolons or tabs between its cells."""
     # Excel's own word in front on what separates cells.
     text = re.sub(r"\Asep=.\r?\n", "", text)
     header = re.split(r"[\r\n]", text, maxsplit=1)[0]

@@ -122,7 +122,7 @@ class Namespaces:
             return []
 
     def close(self) -> None:
-        """End every process in these namespaces."""
+        """End every process in these namespaces; raise SandboxError if one does not end."""
         is_left = False
         if self.entrance is not None:
             with contextlib.suppress(ProcessLookupError):

@@ -55,7 +55,7 @@ def limit(*, memory: int, files: int, seconds: float, processes: int) -> None:
 
 
 def renounce(uid: int | None = None) -> None:
-    """Give up user, capabilities and system calls.
+    """Give up the user, all capabilities, and all system calls but those of :mod:`.syscalls`.
 
     Args:
         uid: the user and group to become, if the process runs as root.

@@ -26,7 +26,7 @@ _FOLDER = Path(checks.__file__).parent
 
 
 class _Checks(MetaPathFinder, Loader):
-    """Finds the modules of checks; drops docstrings, which may contain the right answers."""
+    """Loads the modules of checks without docstrings, which may contain the right answers."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         file = _FOLDER / f"{fullname.removeprefix(_PREFIX)}.py"

@@ -184,12 +184,12 @@ class Fork:
         return all_sleep(self._namespaces.processes())
 
     def memory(self) -> int:
-        """Return the bytes that the submission's processes use, with shared memory counted once."""
+        """Return the bytes of the processes, if there are several, plus a bound for the sockets."""
         used = memory_of(self._namespaces.processes(), Namespaces.first_processes)
         return used + sockets_of(self._namespaces.folder)
 
     def close(self) -> None:
-        """End every process of the submission and of its namespaces."""
+        """End every process of the submission; raise SandboxError if one does not end."""
         with contextlib.suppress(OSError):
             self._keeper.shutdown(socket.SHUT_WR)
         try:

@@ -157,7 +157,7 @@ def _name_and_text(error: BaseException) -> tuple[str, str]:
 
 
 def _traceback_text(error: BaseException) -> str:
-    """Return the traceback without the frames of this package."""
+    """Format the error with the last 50 frames, without those of this package."""
     frames = traceback.extract_tb(error.__traceback__, limit=-50)
     student_frames = [frame for frame in frames if not frame.filename.startswith(_OURS)]
     return "".join([*traceback.format_list(student_frames), f"{_name_and_text(error)[1]}\n"])

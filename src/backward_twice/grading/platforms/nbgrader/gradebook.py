@@ -143,7 +143,7 @@ class Grades:
 
 
 def _name(name: str) -> str | None:
-    """Return ``name`` without markup, because Formgrader inserts names into its pages unescaped."""
+    """Return ``name`` without markup, which Formgrader would not escape, and shortened, or None."""
     return "".join(c for c in name if c not in MARKUP)[:MAX_NAME] or None
 
 
@@ -164,7 +164,7 @@ def _give(grade: api.Grade, points: float) -> None:
 
 
 def _prepared(gradebook: api.Gradebook, master: Master) -> _Cells:
-    """Return the ids of an assignment's rows in the gradebook; add rows that are missing."""
+    """Return the ids of an assignment's rows; add missing ones, and raise if there are others."""
     name = master.name
     try:
         assignment = gradebook.find_assignment(name)
