@@ -382,13 +382,7 @@ def contents(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 _SEQUENCES: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
-_NOT_STATE = (
-    type,
-    ModuleType,
-    FunctionType,
-    torch.optim.Optimizer,
-    torch.autograd.graph.Node,
-)
+_NOT_STATE = (type, ModuleType, FunctionType, torch.optim.Optimizer, torch.autograd.graph.Node)
 
 
 _ADDRESS = 2**32  # such a number is an object's id, which the next run does not repeat

@@ -1,1 +1,1 @@
-"""From an error and its record to its cause and its fix."""
+"""Explanations of errors and silent failures: the cause, the line where it began, and a fix."""

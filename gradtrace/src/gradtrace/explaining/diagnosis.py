@@ -20,8 +20,8 @@ _CALLS = 3  # calls shown that led to the line that created the tensor
 class Diagnosis:
     """The explanation of an error; :mod:`gradtrace.explaining.causes` lists families and causes.
 
-    ``raised_at`` is the line of the user's code that raised. ``began_at`` is the line where the
-    failure began: the backward call that freed the graph, the in-place change, or the cut.
+    ``raised_at`` is the user's line that raised, or in which a silent failure was found.
+    ``began_at`` is the line where it began: the call that freed the graph, the change, or the cut.
     ``made_at`` is the line that created the tensor involved, ``made_through`` the calls that led
     to it, and ``carried_by`` the variables that hold it; each is None if it is not known.
     ``facts`` are the names of those that decided. ``advice`` is the fix, and ``names`` are the

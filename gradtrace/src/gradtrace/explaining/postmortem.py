@@ -27,11 +27,12 @@ from gradtrace.watching.record import Record
 
 
 def explain(exception: BaseException | None = None) -> Diagnosis | None:
-    """Explain ``exception`` (or the one from which it was raised), or the last one printed.
+    """Explain an error of autograd: ``exception``, or else the last one that Python printed.
+
+    If the program raised the exception ``from`` an error of autograd, that error is explained.
 
     Returns:
-        A :class:`~gradtrace.explaining.diagnosis.Diagnosis`; None when the error is not one of
-        autograd's.
+        A :class:`~gradtrace.explaining.diagnosis.Diagnosis`; None if autograd raised neither error.
 
     Raises:
         ValueError: there is no exception to explain.

@@ -139,14 +139,14 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     @property
     def broken(self) -> str | None:
-        """The last failure of gradtrace itself, as text; None if there was none."""
+        """The last failure of gradtrace itself, as text; None again after an error is explained."""
         return self._record.broken
 
     def explain(self, error: Exception) -> Diagnosis | None:
-        """Explain an error that no backward call raised, and add the explanation as a note.
+        """Explain an error in a note on it, unless a failed backward call has done so already.
 
         Returns:
-            The diagnosis, or None if autograd did not raise the error.
+            The diagnosis; None if autograd did not raise the error, or if explaining it failed.
         """
         note = _explanation_on(error)
         return note.diagnosis if note is not None else self._explain(error, None, (), None)

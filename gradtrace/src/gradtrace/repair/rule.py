@@ -16,12 +16,7 @@ from gradtrace.autograd.syntax import Loop, reads, statements_computing, writes
 from gradtrace.repair.edits import Edit, Source, method_called
 from gradtrace.repair.intent import targets_of_calls
 from gradtrace.repair.kinds import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
-from gradtrace.repair.run.observations import (
-    GraphVariable,
-    ObservedCall,
-    ProgramLine,
-    ProgramRun,
-)
+from gradtrace.repair.run.observations import GraphVariable, ObservedCall, ProgramLine, ProgramRun
 
 
 class Candidate(NamedTuple):

@@ -69,7 +69,7 @@ def caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
 
 
 def in_forward(frame: FrameType | None) -> bool:
-    """Whether the frame runs in the forward pass of one of the user's modules."""
+    """Whether this frame, or one of the next three outward, runs a ``forward`` of the user's."""
     for _ in range(NEAR):
         if frame is None:
             return False
@@ -91,7 +91,7 @@ def grad_mode_method(frame: FrameType) -> str | None:
 
 
 def library_cause() -> str | None:
-    """Return the kind of cut if PyTorch itself, not the program, disabled gradients; else None."""
+    """Return the kind of cut that a checkpoint, distribution or gradcheck is making, or None."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_users(frame.f_code):
         cause = _cause_in(frame.f_code.co_filename)

@@ -29,7 +29,7 @@ from gradtrace.watching.stand_ins import remove_our_frames
 class Listener(Protocol):
     """The methods that the engine calls on a watch, in the thread in which the event happens.
 
-    An error is passed to the listener with the largest ``knowledge`` only. No method raises.
+    An error is passed to the listener with the largest ``knowledge`` only.
     """
 
     strict: bool
@@ -131,7 +131,7 @@ class Engine:
             self._broke(ours)
 
     def _broke(self, error: Exception) -> None:
-        """Report a failure of gradtrace itself, unless the program's signal handler raised it."""
+        """Report a failure of gradtrace to all listeners; raise an error of the program again."""
         if raised_by_the_program(error):
             raise error
         for listener in self.listeners:
@@ -199,7 +199,7 @@ class Engine:
 
 
 class _StepArguments(dict[str, Any]):
-    """The keyword arguments of a step, which are freed when the step returns or raises."""
+    """The keyword arguments of a step; ``ended`` is called when the step ends and frees them."""
 
     def __init__(self, arguments: dict[str, Any], ended: Callable[[], None]):
         super().__init__(arguments)
@@ -210,7 +210,7 @@ class _StepArguments(dict[str, Any]):
 
 
 def mark_freed(call: BackwardCall, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
-    """Mark each node that ``call`` freed with that call, unless an earlier call freed it."""
+    """Note the roots of a call, and mark the nodes that it freed, unless an earlier call did."""
     roots = [node for node in roots_of(outputs) if type(node) is not _torch.LEAF]
     call.roots = tuple(map(_torch.sequence_nr, itertools.chain(*map(_scaled, roots))))
     call.output_nrs = frozenset(tensor.output_nr for tensor in outputs)
@@ -222,9 +222,9 @@ def mark_freed(call: BackwardCall, outputs: Sequence[Any], inputs: Sequence[Any]
 
 
 def _computing_in_forward(outputs: Any) -> tuple[weakref.ref[type], ...]:
-    """Return the custom functions in this graph whose backward uses values that forward computed.
+    """Return the custom functions in this graph whose forward stored a tensor without a graph.
 
-    Such a value has no graph, because forward records none, so the gradient through it has none.
+    A value that forward computed is such a tensor, so the gradient through it has no graph.
     """
     with undisturbed():
         nodes = {_torch.function_of(node): node for node in walk(roots_of(outputs))[0]}

@@ -90,7 +90,7 @@ def tensors_in(args: Iterable[Any], kwargs: Mapping[str, Any] = _NO_KEYWORDS) ->
 
 
 def converts_type(func: Callable[..., Any]) -> bool:
-    """Whether an operation returns its input's values in another dtype."""
+    """Whether an operation may return its input's values in another dtype, as ``to`` does."""
     return getattr(func, "__name__", "") in _CONVERSIONS
 
 

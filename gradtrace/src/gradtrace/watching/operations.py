@@ -281,7 +281,6 @@ class Observer(_torch_hooks.Mode):
     def _note_edit(
         self, operation: Operation, tensor: torch.Tensor, chain: Chain | None, recording: bool
     ) -> None:
-        """Record that an operation modified a tensor in place."""
         if library_cause() == "numerical":
             return  # gradcheck moves each element there and back
         sets_item = operation.kind is SET_ITEM
@@ -311,11 +310,8 @@ class Observer(_torch_hooks.Mode):
         if frame is None:
             return
         function = _torch.function_of(frame.f_locals["self"])
-        changed = storage_of(tensor)[0]
-        gradients = tensors_in(frame.f_locals["args"])
-        if function is not None and any(
-            storage_of(gradient)[0] == changed for gradient in gradients
-        ):
+        gradients = {storage_of(gradient)[0] for gradient in tensors_in(frame.f_locals["args"])}
+        if function is not None and storage_of(tensor)[0] in gradients:
             name = place_of(function, "backward")
             self._tell("gradient_changed_in_backward", user_location(), name)
 
@@ -345,7 +341,7 @@ class Observer(_torch_hooks.Mode):
         return not storage.resizable() or _torch.storage_identity(storage) in exports
 
     def _note_region(self, caller: FrameType, enabled: bool) -> None:
-        """Track the frame that disabled or enabled gradients until it returns.
+        """Record that a region in which gradients are disabled or enabled begins or ends.
 
         ``with torch.set_grad_enabled(…)`` sets the mode twice, when the object is created and when
         it is entered; called as a function it is never left.
@@ -378,7 +374,7 @@ class Observer(_torch_hooks.Mode):
     def _note_replacement(self, tensor: torch.Tensor, values: Iterable[torch.Tensor]) -> None:
         """Record that a leaf's memory was set to a computed value, whose graph the leaf lacks.
 
-        This counts only if the leaf is differentiated, and so stands for the value in the graph.
+        This counts only if the last backward call reached the leaf's memory.
         """
         calls = self._timeline.calls
         if self._timeline.suspects and calls and storage_of(tensor)[0] in calls[-1].leaves:

@@ -160,7 +160,10 @@ class Memory:
         return range(self.address, self.address + (last + 1) * self.itemsize)
 
     def overlaps(self, other: Memory) -> bool:
-        """Whether two tensors share an element; for very large ones, whether their spans do."""
+        """Whether two tensors share an element.
+
+        Only their spans are compared if they are very large, or if their items differ in size.
+        """
         own_span, other_span = self.span, other.span
         if own_span.stop <= other_span.start or other_span.stop <= own_span.start:
             return False
@@ -340,12 +343,11 @@ class Cuts:
         return cut if cut is not None and shape == tensor.shape else None
 
     def of(self, storages: Collection[int]) -> Cut | None:
-        """Return the latest cut of a gradient for any tensor in these storages, or None."""
+        """Return the latest cut of a gradient or detached copy of these storages, or None."""
         cuts = (cut for _, cut in reversed(self._cuts.values()) if cut.of & {*storages})
         return next(cuts, None)
 
     def set(self, tensor: torch.Tensor, cut: Cut) -> None:
-        """Store the cut of a tensor."""
         if len(self._cuts) >= _MAX_CUTS:
             del self._cuts[next(iter(self._cuts))]
         self._cuts[_torch.tensor_identity(tensor)] = tensor.shape, cut
@@ -436,7 +438,7 @@ class Timeline:
         return None if chain is None else chain.location
 
     def ended(self, call: BackwardCall) -> None:
-        """Record whether another thread recorded the graph of this call's gradients.
+        """Note a call for which another thread recorded the graph of its gradients.
 
         The engine's thread for an accelerator does, and numbers the nodes by its own counter.
         """
@@ -461,7 +463,6 @@ class Timeline:
         return next((call for call in self.calls if call.number > number), None)
 
     def stepped(self, optimizer: torch.optim.Optimizer, location: Location | None) -> None:
-        """Record a step of an optimizer."""
         storages = None
         if self.observed:  # those that have a gradient now
             with _torch.no_torch_function():
@@ -478,7 +479,8 @@ class Timeline:
     def cut_off(self, tensors: Iterable[torch.Tensor], cut: Cut, meant: bool) -> None:
         """Record this cut for each suspected leaf that the tensors depend on.
 
-        ``meant`` is True for a cut that the program makes explicitly.
+        ``meant`` is True for a cut that the program makes explicitly. An earlier cut stays if it
+        was not meant, or if this cut is meant and the earlier one's results feed trained leaves.
         """
         # A view that was made where gradients are off is a leaf of its own: w.T in a checkpoint.
         bases = (
@@ -502,7 +504,6 @@ class Timeline:
                 self.suspects[key] = suspect[0], False
 
     def edited(self, storage: int, edit: Modification) -> None:
-        """Record a modification of a storage."""
         _latest(self._edits, storage, _MAX_EDITED, _MAX_EDITS).append(edit)
         self.last_write = max(self.last_write, edit.sequence_nr)
 

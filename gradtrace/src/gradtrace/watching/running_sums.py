@@ -21,7 +21,10 @@ def without_factors(node: _torch.LiveNode) -> _torch.LiveNode:
 
 
 def adds_the_same_parameters(node: Any, total: Sum) -> bool:
-    """Whether all terms of a total depend on the same parameters, as iterations' losses do."""
+    """Whether the terms of a total share leaves, as the losses of iterations do.
+
+    Of each term one leaf is looked up; at most half as many as there are terms may be distinct.
+    """
     leaves, additions = set(), 0
     pending = [node]
     for adding in pending:

@@ -101,10 +101,7 @@ def tensors_of(carriers: Iterable[Holder], as_read: str | None) -> str | None:
 
 
 def output_of(leaves: Collection[int], variables: Iterable[Holder]) -> str | None:
-    """Return a text for the output of the module whose trained parameters are these leaves.
-
-    The leaves are given by their identities.
-    """
+    """Return a text for the output of the module that trains exactly the leaves of these ids."""
     text = None
     for variable in variables:
         parts = _parts(variable.name)
@@ -192,7 +189,7 @@ def _parts(name: str) -> list[str]:
 
 
 def _internal(owner: Any) -> bool:
-    """Whether an object's type belongs to a library, so that no program names its attributes."""
+    """Whether an object is a library's, and neither a container nor a module, tensor or class."""
     kind = type(owner)
     return not isinstance(
         owner, (type, torch.nn.Module, torch.Tensor, list, tuple, dict, set)

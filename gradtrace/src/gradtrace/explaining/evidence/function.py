@@ -20,7 +20,7 @@ from gradtrace.watching.record import BackwardCall, freed_by
 
 
 def node_that_raised(error: BaseException) -> Any:
-    """Return the node of the custom function whose backward raised; None if no function did."""
+    """Return the node of the program's custom function whose backward raised; None if none did."""
     node = None
     for frame, _ in walk_tb(error.__traceback__):
         if frame.f_code is _torch.APPLY_BACKWARD:
@@ -31,7 +31,7 @@ def node_that_raised(error: BaseException) -> Any:
 
 
 def outside_of_backward(frame: FrameType | None) -> FrameType | None:
-    """Return the frame that called the outermost running backward pass."""
+    """Return the nearest frame outward that runs outside of every custom function's backward."""
     outermost, current = frame, frame
     while current is not None:
         if current.f_code is _torch.APPLY_BACKWARD:
@@ -41,9 +41,9 @@ def outside_of_backward(frame: FrameType | None) -> FrameType | None:
 
 
 class FunctionEvidence(Evidence):
-    """Evidence about a custom function's ``node``, which the call ``ran_before`` ran earlier.
+    """Evidence about the ``node`` of a custom function whose backward raised.
 
-    ``inside`` is the line of backward that raised.
+    ``inside`` is the line that raised, ``ran_before`` an earlier call that ran the node, if any.
     """
 
     def __init__(self, node: Any, inside: Location | None, *arguments: Any):

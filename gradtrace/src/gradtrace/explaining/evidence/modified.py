@@ -60,8 +60,9 @@ class ModifiedEvidence(Evidence):
     def _candidates(self) -> list[tuple[Location, str]]:
         """The lines that may have made an unrecorded in-place change, and the names they write to.
 
-        These are the lines that write into the result of the operation that the error names. If
-        there are none, all lines that write in place, except into a new tensor or a number.
+        These are the lines that write into the result of the operation that the error names, or
+        else all that write in place, except into a new tensor or a number; if some write to the
+        holder, these alone. There are none for a leaf, after a step, or beyond three names.
         """
         stepped = any(step.sequence_nr > self.saved_by for step in self.timeline.steps)
         if self.timeline.observed or self.a_leaf or stepped:

@@ -98,7 +98,10 @@ class NoGraphEvidence(Evidence):
 
     @cached_property
     def frozen(self) -> bool:
-        """Whether frozen parameters cut the graph; if unrecorded, whether all are frozen."""
+        """Whether a frozen leaf is the cut; if no cut is known, whether all parameters are frozen.
+
+        These are the parameters that the program's running functions can reach.
+        """
         if self.cut is not None:
             return self.cut.how == "frozen"
         values = (variable.value for variable in self.variables)
@@ -107,7 +110,7 @@ class NoGraphEvidence(Evidence):
 
     @property
     def computed_in_forward(self) -> bool:
-        """Whether the loss uses a gradient of values that a custom function's forward computed."""
+        """Whether the previous call ran a custom function that stored a tensor without a graph."""
         if self.cut is not None and not self.cut_by_function:
             return False
         return self._derived_function is not None
@@ -134,7 +137,7 @@ class InferenceEvidence(TextEvidence):
 class AskedEvidence(Evidence):
     """Evidence about a gradient requested for a tensor that has none (``grad`` or ``inputs=``).
 
-    ``missing`` are the inputs that do not require grad, or that the outputs do not depend on.
+    ``missing`` are the inputs that do not require grad, or else those that the outputs do not use.
     """
 
     def __init__(self, *arguments: Any):
@@ -162,7 +165,7 @@ class AskedEvidence(Evidence):
 
     @property
     def a_copy_takes_part(self) -> bool:
-        """Whether the result has a leaf of the same shape for each missing input, and no input."""
+        """Whether none of several inputs is in the graph, but other leaves of their shapes are."""
         shapes = [tensor.shape for tensor in self.missing if tensor.is_leaf]
         copied = [tensor.shape for tensor in self._leaves]
         several = len(shapes) > 1 and len(shapes) == len(self.inputs)

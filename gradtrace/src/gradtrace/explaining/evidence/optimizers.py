@@ -41,7 +41,6 @@ class Training:
         return [leaf for leaf in leaves if version_of(leaf)]
 
     def owners(self, storages: Collection[int]) -> list[torch.optim.Optimizer]:
-        """Return the optimizers that hold any of these storages."""
         return [o for o, owned in self.optimizers if not owned.isdisjoint(storages)]
 
     def stepped_since(

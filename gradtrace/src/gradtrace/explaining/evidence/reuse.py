@@ -68,7 +68,7 @@ class Reuse(Evidence):
 
     @property
     def observed(self) -> bool:
-        """Whether the first freed node has a known line and shapes; PyTorch 2.4 reports none."""
+        """Whether the first freed node's line and shapes are known; PyTorch 2.4 has no shapes."""
         return bool(_torch.outputs_of(self.live[self.first])) and self.made_at is not None
 
     @cached_property
@@ -214,12 +214,14 @@ class Reuse(Evidence):
 
     @cached_property
     def holders(self) -> list[Holder]:
-        """The variables that hold a freed node, or a node computed from it before the freeing."""
+        """The variables that hold a freed node, or a node computed from it before the freeing call.
+
+        If there are none, those that last and hold the oldest node computed from it afterwards.
+        """
         exact, old = {self.live[i] for i in self.entries}, self._computed_before
         holders = [v for v in self.variables if _torch.grad_fn_of(v.value) in old]
         if holders:
             return sorted(holders, key=lambda v: _torch.grad_fn_of(v.value) not in exact)
-        # Or what was computed from the freed tensor after that call, and lasts.
         later = {self.live[i]: self._number(i) for i in self._above if self.users[i]}
         holders = [v for v in self.variables if _torch.grad_fn_of(v.value) in later and v.lasts]
         oldest = min((later[_torch.grad_fn_of(v.value)] for v in holders), default=None)
@@ -227,7 +229,7 @@ class Reuse(Evidence):
 
     @cached_property
     def successors(self) -> list[Holder]:
-        """The variables that hold a successor of the freed part, which the next loss may use."""
+        """The variables that carry over a node made again since the freeing call."""
         since = self.freeing.sequence_nr
         return [
             variable
@@ -319,7 +321,7 @@ class Reuse(Evidence):
     def stored(self) -> bool:
         """Whether a container holds the freed part and, if it was not made again, also newer nodes.
 
-        If its newest entry is freed, too, the container is not older than this iteration.
+        The container does not count if its newest entry was computed from the freed part.
         """
         numbers = {self._number(i): i for i, n in enumerate(self.live) if n in self._stored_nodes}
         if self.container is None or (len(numbers) > 1 and numbers[max(numbers)] in self._above):
@@ -364,7 +366,7 @@ class Reuse(Evidence):
     def another_loss(self) -> bool:
         """Whether this is not the earlier loss, computed again by the same lines.
 
-        It is not either if the loop around them visits the parts of the freed tensor.
+        It is another loss, too, if the loop around these lines goes through the freed tensor.
         """
         loops = map(source.loop_around, user_frames(self.frame))
         heads = [
@@ -403,7 +405,7 @@ class Reuse(Evidence):
 
     @property
     def never_stepped(self) -> bool:
-        """Whether no optimizer, also none that is gone, has changed a leaf of the freed part."""
+        """Whether no step that a strict watch recorded has changed a leaf of the freed part."""
         storages = self._storages(self._inputs)
         return all(storages.isdisjoint(s.storages or ()) for s in self.timeline.steps)
 
@@ -438,18 +440,20 @@ class Reuse(Evidence):
 
     @cached_property
     def first_trains_others(self) -> bool:
-        """Whether the optimizers of the earlier loss do not train the shared part.
+        """Whether another optimizer than those of the earlier loss trains the shared part.
 
-        These optimizers stepped after its call. If none stepped, they hold its other leaves.
+        Those stepped before the next call, or else hold the loss's other leaves. If no optimizer
+        has stepped since, those of the new part, if any, must include one of the shared part.
         """
         others = self._only_others(self._optimizers_of_earlier)
         return others and (bool(self._stepped) or not self._only_others(self._optimizers_of_new))
 
     @cached_property
     def second_trains_others(self) -> bool:
-        """Whether another optimizer trains the new part, and the shared part's has stepped.
+        """Whether an optimizer of the new part has not stepped, but those of the shared part have.
 
-        If none stepped, no optimizer of the new part trains the shared part.
+        If none has stepped: whether only others than the new part's train the shared part, and
+        those of the earlier loss, if any, include one of them.
         """
         if self._stepped:
             stepped = all(owner in self._stepped for owner in self._owners)
@@ -459,7 +463,10 @@ class Reuse(Evidence):
 
     @cached_property
     def trained_by_another_loss(self) -> bool:
-        """Whether another loss, or an optimizer of another loss, trains the freed part."""
+        """Whether a later call of another line trains the freed part, or another loss's optimizer.
+
+        See :attr:`first_trains_others` for the second case.
+        """
         storages = self._storages(self._inputs)
         calls = (c for c in self.timeline.calls if c.number > self.freeing.number)
         others = (c for c in calls if c is not self.call and not self._is_made_here(c))
@@ -471,7 +478,6 @@ class Reuse(Evidence):
 
     @cached_property
     def _owners(self) -> list[torch.optim.Optimizer]:
-        """The optimizers of the shared part."""
         return self.training.owners(self._storages(self._inputs))
 
     @cached_property
@@ -495,7 +501,7 @@ class Reuse(Evidence):
 
     @property
     def _stepped_next(self) -> list[torch.optim.Optimizer]:
-        """The optimizers that stepped before the next backward call."""
+        """The optimizers that stepped between the freeing call and the next one."""
         return self.training.stepped_since(self.freeing, self.freeing.number)
 
     def _leaves(self, nodes: Iterable[int]) -> list[torch.Tensor]:

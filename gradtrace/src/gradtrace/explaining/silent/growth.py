@@ -26,10 +26,10 @@ _MANY = 30  # unused graphs in one container before it counts as growing
 
 
 def growing(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield a finding if each backward call of one line runs over a larger graph than the last.
+    """Yield a finding if each of five calls of one line retained a larger graph than the last.
 
-    An optimizer's step must lie between the calls, because an inner loop is unrolled on purpose.
-    Without an optimizer, more calls in a row must create graphs, as such a loop does.
+    Their oldest node must be the same, and an optimizer's step must lie between the calls, because
+    an inner loop is unrolled on purpose. Without steps, 20 calls that create graphs must do so.
     """
     timeline, call = graph.timeline, graph.call
     if not call.keeps_graph:
@@ -75,7 +75,7 @@ def unused_sums(timeline: Timeline) -> Iterator[Diagnosis]:
 def leaks(
     timeline: Timeline, variables: Mapping[str, Any], in_use: Iterable[Any] | None = None
 ) -> Iterator[Diagnosis]:
-    """Yield the sums and lists among the variables that keep many iterations' graphs alive.
+    """Yield sums that were freed unused, and sums and lists that keep many graphs alive.
 
     ``in_use`` are the nodes of the backward call that is about to run, which do not count; None
     when the program has ended.
@@ -116,9 +116,9 @@ def _kept_alive(
 
 
 def _of_many_iterations(timeline: Timeline, entries: list[Found], ended: bool) -> bool:
-    """Whether the entries belong to different iterations.
+    """Whether the entries were made in at least ten iterations, which steps or calls separate.
 
-    When the program has ended, entries with separate graphs that no backward call used count, too.
+    When the program has ended, unused entries whose graphs share only leaves count, too.
     """
     nodes = [_torch.grad_fn_of(entry.value) for entry in entries]
     ends = sorted(end.sequence_nr for end in timeline.steps or timeline.calls)

@@ -34,7 +34,7 @@ _COPIES = re.compile(r"\b(deepcopy|(load_)?state_dict)\b")
 
 
 def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
-    """Yield the optimizer's parameters that have no gradient after its first steps.
+    """Yield findings about an optimizer's parameters that had no gradient in its first steps.
 
     Either the parameters were replaced, so that no variable reaches them any more, or a cut
     separates them from the loss, which the following steps look for. Parameters that no loss uses
@@ -66,7 +66,7 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
 
 
 def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield the parameters that get gradients but that no optimizer steps.
+    """Yield findings about parameters that get gradients but that no optimizer steps.
 
     They are in a list or dict of a module whose other parameters an optimizer steps, or they have
     replaced a parameter that it still steps, and their gradients grow and are never cleared. A
@@ -121,7 +121,7 @@ def _strays(
 
 
 def _is_hidden(variable: Found, stepped: set[int]) -> bool:
-    """Whether a parameter is in a plain container of a module, so module.parameters() lacks it."""
+    """Whether a plain container hides a parameter from a module of which others are stepped."""
     outermost = next((o for o in variable.owners if isinstance(o, torch.nn.Module)), None)
     for module, container in itertools.pairwise(variable.owners):
         if isinstance(module, torch.nn.Module) and isinstance(container, (list, tuple, dict)):
@@ -150,7 +150,7 @@ def _without_gradient(places: Iterable[int], parameters: Sequence[torch.Tensor])
 
 
 def never_trained(timeline: Timeline) -> Iterator[Diagnosis]:
-    """Yield the parameters whose cut may have been intended, but that never got a gradient."""
+    """Yield findings about parameters without a gradient whose cut may have been intended."""
     for entry in timeline.untrained.values():
         for (location, fact), (_, names) in entry.doubtful.items():
             yield finding("never_trained", entry.last_step, location, names, facts=(fact,))
@@ -163,7 +163,10 @@ def _replaced(
     entry: Untrained,
     parameters: list[torch.Tensor],
 ) -> Iterator[Diagnosis]:
-    """Yield a finding if some of these parameters were replaced after the optimizer was made."""
+    """Yield a finding if no variable reaches some parameters any more; the others become suspects.
+
+    There is none if all are out of reach, unless the last loss trains no optimizer's parameters.
+    """
     frame = sys._getframe(1)
     reachable = {id(variable.value) for variable in user_variables(frame)}
     replaced = [i for i in entry.places if id(parameters[i]) not in reachable]
@@ -182,7 +185,7 @@ def _replaced(
 
 
 def _trains_no_leaf(timeline: Timeline) -> bool:
-    """Whether no optimizer steps any parameter that the last backward call gave a gradient to."""
+    """Whether the last complete call reached leaves, but none that a known optimizer holds."""
     call = next((call for call in reversed(timeline.calls) if call.whole), None)
     if call is None or not call.leaves:
         return False
@@ -198,7 +201,7 @@ def _trains_no_leaf(timeline: Timeline) -> bool:
 def _cut_off(
     timeline: Timeline, entry: Untrained, parameters: list[torch.Tensor]
 ) -> Iterator[Diagnosis]:
-    """Yield the parameters without a gradient that a cut separates from the loss."""
+    """Yield findings about parameters that a cut separates from the loss; store doubtful ones."""
     if not entry.places:
         return
     none_trained = all(parameter.grad is None for parameter in parameters)
@@ -250,7 +253,10 @@ def _is_trained_elsewhere(timeline: Timeline, entry: Untrained, parameter: torch
 
 
 def _is_changed_otherwise(timeline: Timeline, parameter: torch.Tensor) -> bool:
-    """Whether the program itself changes the parameter, or its module is in eval mode."""
+    """Whether the parameter was changed, except by optimizers, or its module is in eval mode.
+
+    A change before the first backward call, such as an initialization, does not count.
+    """
     edits = timeline.edits_since(-1, storage_of(parameter)[0])
     if any(edit.last_call and not edit.by_optimizer for edit in edits):
         return True

@@ -71,5 +71,4 @@ class PendingBackward:
         return min(self.numbers, default=0)
 
     def finding(self, cause: str, began_at: Location | None, **details: Any) -> Diagnosis:
-        """Return a finding about this pass; see :func:`finding`."""
         return finding(cause, self.call.location, began_at, **details)

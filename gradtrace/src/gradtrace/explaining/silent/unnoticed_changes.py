@@ -23,7 +23,7 @@ from gradtrace.watching.record import Export, Memory, Modification, Timeline
 
 
 def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield the saved tensors of this graph that were changed past their version counter."""
+    """Yield findings about saved tensors of this graph that changed without a new version."""
     timeline = graph.timeline
     if not timeline.exports and timeline.last_write <= graph.oldest:
         return

@@ -20,12 +20,7 @@ from gradtrace.autograd.traversal import alone, roots_of, undisturbed, upstream,
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training, storages_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.watching.record import (
-    OF_SCALED_TAG,
-    SCALED_TAG,
-    Timeline,
-    parameters_of,
-)
+from gradtrace.watching.record import OF_SCALED_TAG, SCALED_TAG, Timeline, parameters_of
 
 _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer may make thousands
 # Operations whose result is scaled as their input is.
@@ -183,7 +178,7 @@ def _adversaries(
 
 
 def note_optimizers(graph: PendingBackward) -> None:
-    """Record optimizers whose gradients are all zero, and pairs in which the first is upstream."""
+    """Record the optimizers with cleared gradients, and how the optimizers' leaves are linked."""
     timeline, call = graph.timeline, graph.call
     if len(timeline.optimizers) < 2 or not call.whole:
         return
@@ -205,7 +200,11 @@ def note_optimizers(graph: PendingBackward) -> None:
 
 
 def in_step(timeline: Timeline) -> Iterator[Diagnosis]:
-    """Yield a finding if a step changed a tensor that the running backward pass still needs."""
+    """Yield a finding if a step inside a backward pass changed a tensor that the pass still needs.
+
+    The change counts if autograd's version check misses it, and the pass does not retain its graph.
+    Only the first 20 such steps are examined.
+    """
     if not timeline.running or timeline.looked_inside >= _LOOKS_INSIDE:
         return
     timeline.looked_inside += 1
