@@ -332,9 +332,9 @@ _optimizer = importlib.import_module("torch.optim.optimizer")  # torch.optim hid
 class StepHook:
     """Calls ``function`` before (``"pre"``) or after (``"post"``) each optimizer's step.
 
-    A function that is called before a step may return arguments that replace the step's own. It
-    does not use ``register_optimizer_step_post_hook``, whose handles are numbered: the program's
-    own hooks would get other numbers.
+    A function that is called before a step may return arguments that replace the step's own.
+    ``register_optimizer_step_post_hook`` is not used, because its handles are numbered: the
+    program's own hooks would get other numbers.
     """
 
     def __init__(self, when: str, function: Callable[..., Any]):

@@ -23,10 +23,9 @@ class Diagnosis:
     ``raised_at`` is the user's line that raised, or in which a silent failure was found.
     ``began_at`` is the line where it began: the call that freed the graph, the change, or the cut.
     ``made_at`` is the line that created the tensor involved, ``made_through`` the calls that led
-    to it, and ``carried_by`` the variables that hold it; each is None if it is not known.
-    ``facts`` are the names of those that decided. ``advice`` is the fix, and ``names`` are the
-    variables for its text. A ``proven`` fix removes the failure from this loss, and no
-    parameter loses its gradient.
+    to it, and ``carried_by`` the variables that hold it, each if it is known. ``facts`` are the
+    names of the facts that decided. ``advice`` is the fix, and ``names`` are the variables for its
+    text. A ``proven`` fix removes the failure from this loss, and no parameter loses its gradient.
     """
 
     family: str

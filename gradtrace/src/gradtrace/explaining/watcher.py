@@ -139,7 +139,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     @property
     def broken(self) -> str | None:
-        """The last failure of gradtrace itself, as text; None again after an error is explained."""
+        """The last failure of gradtrace itself, as text, until the next error is explained."""
         return self._record.broken
 
     def explain(self, error: Exception) -> Diagnosis | None:

@@ -26,7 +26,7 @@ class Edit(NamedTuple):
 
 
 class Source:
-    """A source file of the program; methods such as :meth:`insert` return edits, and make none.
+    """A source file of the program; methods such as :meth:`insert` return edits, and apply none.
 
     Raises:
         SyntaxError: it is not Python.
@@ -48,7 +48,7 @@ class Source:
     # Positions.
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Return where the text of a node begins and ends; decorators are not a part of it."""
+        """Return the byte offsets at which a node's text begins and ends, without decorators."""
         assert isinstance(node, ast.stmt | ast.expr | ast.keyword)
         assert node.end_lineno is not None and node.end_col_offset is not None
         start = self._starts[node.lineno - 1] + node.col_offset

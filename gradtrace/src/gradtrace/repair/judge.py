@@ -222,7 +222,7 @@ class Judge:
     # Where gradients arrive.
 
     def _parameters_with_gradients(self, run: ProgramRun) -> set[str]:
-        """Return the parameters that get gradients beyond the place where the program failed."""
+        """Return the parameters with non-zero gradients since the failing call, or else before."""
         if run.steps:
             samples = [step.gradients for step in run.last_steps_after(self.failing_call)]
         else:

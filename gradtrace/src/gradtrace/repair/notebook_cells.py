@@ -25,7 +25,7 @@ _FOREIGN_CELL = re.compile(r"%%(?!time\b|capture\b)")
 
 
 def script_of(cells: Mapping[int, str]) -> str:
-    """Return the cells as one script, each below its number, without their magics.
+    """Return the Python cells as one script, each below its number, without their magics.
 
     >>> print(script_of({1: "%%time\\nx = 1", 2: "!ls", 3: "%%bash\\nls", 4: "\\n%time x += 1"}))
     # Cell In[1]

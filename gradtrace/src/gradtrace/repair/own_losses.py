@@ -7,7 +7,10 @@ from gradtrace.repair.run.observations import SAME, ZERO, ObservedCall, ProgramR
 
 
 def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
-    """Object to a loss whose gradient is cleared before its optimizer steps."""
+    """Object to a loss whose gradient is cleared before its optimizer steps.
+
+    If the original program does not use that gradient either, only the failing line counts.
+    """
     if any(step.closure for step in run.steps):  # it may run many calls, and use the last one
         return None
     used, used_originally = (

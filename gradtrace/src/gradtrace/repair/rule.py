@@ -56,7 +56,7 @@ class Failure:
         self.running = [statement for statement in statements if statement is not None]
 
     def _call_involved(self) -> ObservedCall | None:
-        """Return the call that failed; if silently, the last at ``raised_at`` or ``began_at``."""
+        """Return the failed call; without an error, the last at ``raised_at`` or ``began_at``."""
         if self.run.status == "raised":
             return next((call for call in self.run.calls if call.failed), None)
         places = [self.diagnosis.get(key) or {} for key in ("began_at", "raised_at")]
@@ -105,7 +105,7 @@ class Failure:
         }
 
     def roots_of_graphs(self, statement: Statement) -> set[str] | None:
-        """Return a function's variables that reach a graph; None if it is not in the traceback."""
+        """Return the variables of a statement's function that reach a graph, if it is running."""
         place = statement.line.file, statement.line.function
         if self.run.status != "raised" or place not in {(p.file, p.function) for p in self.lines}:
             return None
@@ -175,7 +175,7 @@ class Failure:
         """The statements that use a value of an earlier graph, or of networks not to be trained.
 
         Each comes with the number of the backward call whose loss uses the value. A value of an
-        earlier graph counts for the failed call only. A silent failure has none, unless it leaks.
+        earlier graph counts for the failed call only. Of silent failures only leaks have any.
         """
         if self.family == "silent" and self.cause != "gradient_leaks":
             return

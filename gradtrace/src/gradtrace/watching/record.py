@@ -201,9 +201,9 @@ class Cut:
 
     ``shape`` is the shape of a value that Python or NumPy read, from which it is recognized if it
     becomes a tensor again. Of a gradient, ``of`` are the storages of the tensors that it was
-    computed for, and ``through`` those of the leaves of its graph; ``function`` is the custom
-    function that cut it off. An ``intermediate`` value was computed in the forward of a custom
-    function, by an operation that has a derivative.
+    computed for (of a detached tensor, its own), and ``through`` those of its graph's leaves;
+    ``function`` is the custom function that cut it off. An ``intermediate`` value was computed in
+    the forward of a custom function, by an operation that has a derivative.
     """
 
     how: str
@@ -338,7 +338,6 @@ class Cuts:
         self._cuts: dict[int, tuple[torch.Size, Cut]] = {}
 
     def get(self, tensor: torch.Tensor) -> Cut | None:
-        """Return the cut of a tensor, or None."""
         shape, cut = self._cuts.get(_torch.tensor_identity(tensor)) or (None, None)
         return cut if cut is not None and shape == tensor.shape else None
 
@@ -529,7 +528,7 @@ class Timeline:
                     yield edit
 
     def exports_of(self, storage: int) -> list[Export]:
-        """Return the exports of a storage that still exists."""
+        """Return the exports of a storage; none if that storage no longer exists."""
         exports = self.exports.get(storage, ())
         return [export for export in exports if not export.storage.expired()]
 

@@ -16,7 +16,7 @@ class Fix:
 
     ``proof`` are the facts that prove the fix: it removes the failure from this loss, and no
     trained parameter loses its gradient. It is None if no facts prove that. ``otherwise`` is the
-    alternative to try next if the fix is not proven; a fix that has one needs facts.
+    alternative to try next if the fix is not proven; a fix that has one is proven by facts only.
 
     In the texts ``{it}`` stands for the variables that hold the tensor and ``{trained}`` for
     parameters. The text after a bar is used if they are not known: ``{it|the state}``.

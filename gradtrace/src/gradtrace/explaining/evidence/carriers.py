@@ -101,7 +101,7 @@ def tensors_of(carriers: Iterable[Holder], as_read: str | None) -> str | None:
 
 
 def output_of(leaves: Collection[int], variables: Iterable[Holder]) -> str | None:
-    """Return a text for the output of the module that trains exactly the leaves of these ids."""
+    """Return a text for the output of the module whose trainable parameters have just these ids."""
     text = None
     for variable in variables:
         parts = _parts(variable.name)

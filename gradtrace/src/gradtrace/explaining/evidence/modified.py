@@ -206,7 +206,7 @@ class LeafEvidence(TextEvidence):
 
 
 class Retained(Reuse):
-    """The part of the graph that the last backward call retained, and how a loss reaches it."""
+    """The part of the graph that an earlier backward call retained, and how a loss reaches it."""
 
     def __init__(self, saved_by: int, *arguments: Any):
         self._saved_by = saved_by

@@ -27,9 +27,9 @@ from gradtrace.watching.record import BackwardCall, freed_by
 
 
 class Reuse(Evidence):
-    """The nodes of an earlier backward call that a loss reaches.
+    """Evidence about the nodes of earlier backward calls that a loss reaches.
 
-    ``earlier`` maps those nodes to the call. The ``entries`` among them are the inputs of the new
+    ``earlier`` maps each to its call. The ``entries`` among these nodes are the inputs of the new
     part of the graph, ``new``. ``first`` is the entry nearest to the loss, and ``freeing`` the call
     that used it. Nodes are named by their index in ``live``.
 
@@ -169,7 +169,7 @@ class Reuse(Evidence):
 
     @cached_property
     def repeated(self) -> bool:
-        """Whether this line, in the same functions, called backward after the entry was made."""
+        """Whether the line that raised called backward before, since the first entry was made."""
         created = self._number(self.first)
         calls = (call for call in tuple(self.timeline.calls) if call is not self.call)
         return any(call.sequence_nr > created and self._is_made_here(call) for call in calls)
@@ -198,7 +198,7 @@ class Reuse(Evidence):
         )
 
     def _used_before(self, i: int, chain: Chain) -> bool:
-        """Whether this chain of calls ran between the creation of a node and the freeing call."""
+        """Whether a chain's innermost calls ran between a node's creation and the freeing call."""
         creator = self._chain(i)
         creators = set() if creator is None else {code for code, _ in creator.path}
 
@@ -285,7 +285,7 @@ class Reuse(Evidence):
 
     @cached_property
     def every_entry_is_named(self) -> bool:
-        """Whether the carriers hold every old node from which later nodes were computed."""
+        """Whether the carriers hold or use each old input of later nodes, or one of its origin."""
         nodes = [_torch.grad_fn_of(variable.value) for variable in self.carriers]
         origins = {self._origin(node) for node in nodes if node is not None}
         inputs = {self.live[i] for i in self._inputs_of_carriers}
@@ -321,7 +321,8 @@ class Reuse(Evidence):
     def stored(self) -> bool:
         """Whether a container holds the freed part and, if it was not made again, also newer nodes.
 
-        The container does not count if its newest entry was computed from the freed part.
+        These are newer than the first call of the line that raised. The container does not count if
+        its newest entry was computed from the freed part.
         """
         numbers = {self._number(i): i for i, n in enumerate(self.live) if n in self._stored_nodes}
         if self.container is None or (len(numbers) > 1 and numbers[max(numbers)] in self._above):
@@ -343,7 +344,7 @@ class Reuse(Evidence):
         return self._leaves_of(self.freeing) | {storage_of(leaf)[0] for leaf in self._all_leaves}
 
     def _leaves_of(self, call: BackwardCall) -> frozenset[int]:
-        """Return the storages of the leaves that a call reached; empty if no variable shows it."""
+        """Return the storages of the leaves that a call reached; empty if they are not known."""
         nodes = walk(self._roots_of(call))[0]
         return call.leaves or frozenset(
             storage_of(node.variable)[0] for node in nodes if isinstance(node, _torch.LEAF)
@@ -415,7 +416,7 @@ class Reuse(Evidence):
 
     @cached_property
     def one_optimizer(self) -> bool:
-        """Whether one optimizer holds all leaves of both losses."""
+        """Whether one optimizer holds all leaves of both losses; False if they are not known."""
         optimizers = self.training.optimizers if self._leaves_of(self.freeing) else []
         return any(self._both_losses <= storages for _, storages in optimizers)
 
@@ -425,7 +426,7 @@ class Reuse(Evidence):
 
     @cached_property
     def weights_changed(self) -> bool:
-        """Whether weights of the freed part have probably changed since the call that freed it.
+        """Whether weights of this loss have probably changed since the freeing call.
 
         A step, a line of the program, or cleared gradients show it; a program clears gradients
         after it has used them.
@@ -571,7 +572,7 @@ class Reuse(Evidence):
         )
 
     def _is_summand(self, i: int) -> bool:
-        """Whether the node is a scalar that enters this loss through sums of new nodes alone."""
+        """Whether the node is a scalar that enters this loss through new sums and factors alone."""
         between = leading_to([i], self.users)
         return self._is_scalar(i) and all(
             j not in self.earlier and _SUMS.match(self.nodes[j].name) for j in between

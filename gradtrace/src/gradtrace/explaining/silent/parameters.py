@@ -121,7 +121,7 @@ def _strays(
 
 
 def _is_hidden(variable: Found, stepped: set[int]) -> bool:
-    """Whether a plain container hides a parameter from a module of which others are stepped."""
+    """Whether a plain container hides a parameter from its module, of which others are stepped."""
     outermost = next((o for o in variable.owners if isinstance(o, torch.nn.Module)), None)
     for module, container in itertools.pairwise(variable.owners):
         if isinstance(module, torch.nn.Module) and isinstance(container, (list, tuple, dict)):
@@ -150,7 +150,7 @@ def _without_gradient(places: Iterable[int], parameters: Sequence[torch.Tensor])
 
 
 def never_trained(timeline: Timeline) -> Iterator[Diagnosis]:
-    """Yield findings about parameters without a gradient whose cut may have been intended."""
+    """Yield findings about parameters that never got a gradient, by a cut that may be intended."""
     for entry in timeline.untrained.values():
         for (location, fact), (_, names) in entry.doubtful.items():
             yield finding("never_trained", entry.last_step, location, names, facts=(fact,))

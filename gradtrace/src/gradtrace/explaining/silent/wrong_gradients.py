@@ -76,7 +76,7 @@ def _is_unscaled(start: int, graph: PendingBackward) -> bool:
 def saved_intermediates(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield the custom functions whose backward uses values that their forward computed.
 
-    Those values have no graph, so a second derivative through them is missing.
+    Those values have no graph, so the graph that this call creates lacks the part through them.
     """
     cuts = graph.timeline.cuts
     for node in graph.live if graph.call.creates_graph and len(cuts) else ():

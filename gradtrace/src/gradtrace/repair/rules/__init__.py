@@ -21,7 +21,7 @@ _MAX_CANDIDATES = 40  # that are run
 
 
 def candidates(run: ProgramRun, report: Callable[[str], None]) -> list[Candidate]:
-    """Return the candidates for the run of a program that failed, each text once, the best first.
+    """Return at most 40 candidates for a run that failed, each text once, the best first.
 
     Textbook idioms come first, and among edits of one kind the smallest.  If a rule fails on
     unexpected code, only its own candidates are lost, and this is reported.

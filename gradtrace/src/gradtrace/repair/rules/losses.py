@@ -109,7 +109,7 @@ def _backward_calls(actions: list[_Action]) -> list[_Action]:
 
 
 def add_losses(failure: Failure) -> Iterator[Candidate]:
-    """Call backward once on the sum of two consecutive losses, or of the losses of a loop."""
+    """Call backward once: on the sum of two losses or of a loop's, or on one that contains both."""
     if failure.family != "freed":
         return
     for source, actions in _blocks(failure):
