@@ -157,9 +157,8 @@ def raised_by_the_program(error: BaseException) -> bool:
     A signal handler may run between any two instructions, and another thread may have an exception
     raised there; the class of such an exception is one that neither Python nor PyTorch raises here.
     """
-    user_codes = [
-        frame.f_code for frame, _ in walk_tb(error.__traceback__) if is_users(frame.f_code)
-    ]
+    codes = (frame.f_code for frame, _ in walk_tb(error.__traceback__))
+    user_codes = [*filter(is_users, codes)]
     if not user_codes:
         return type(error).__module__.partition(".")[0] not in ("builtins", "torch", "gradtrace")
     handlers = (signal.getsignal(number) for number in signal.valid_signals())

@@ -165,9 +165,8 @@ class Judge:
         is_changed = self._first_changed_gradient(candidate, run) is not None
         if candidate.repair == kinds.DETACH and is_changed:
             tensor = candidate.title.removeprefix("detach ")
-            judgement.question = (
-                f"{'are' if ' and ' in tensor else 'is'} {tensor} not to be trained?"
-            )
+            verb = "are" if " and " in tensor else "is"
+            judgement.question = f"{verb} {tensor} not to be trained?"
         judgement.status = OPEN if judgement.question else PROVEN
         judgement.evidence = self._evidence(candidate, run, judgement.question)
         return judgement
@@ -340,9 +339,8 @@ class Judge:
     def _changed_loss(self, run: ProgramRun) -> int | None:
         """Return the first backward call whose loss differs from the program's own."""
         pairs = self._pairs(run)
-        return next(
-            (call.number for expected, call in pairs if not equal_losses(expected, call)), None
-        )
+        numbers = (call.number for expected, call in pairs if not equal_losses(expected, call))
+        return next(numbers, None)
 
     def _may_change_loss(self, candidate: Candidate) -> bool:
         """Whether the failing call's loss may have a different value than in the program."""
@@ -403,9 +401,8 @@ class Judge:
             gradients = sum_of(gradients, call.gradients)
             if count >= terms and abs(value - total.value) <= SAME * max(1.0, abs(value)):
                 keys = self._meant_keys(run, total, gradients.keys() | total.gradients.keys())
-                if call.failed or equal_gradients(
-                    part_of(gradients, keys), part_of(total.gradients, keys)
-                ):
+                pair = part_of(gradients, keys), part_of(total.gradients, keys)
+                if call.failed or equal_gradients(*pair):
                     return None
                 return "runs, but the gradient of the new loss is not the sum of their gradients"
         return "runs, but the new loss is not the sum of the two losses"

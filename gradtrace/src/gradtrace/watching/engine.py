@@ -74,9 +74,8 @@ class Engine:
 
     def detach(self, listener: Listener) -> None:
         with self._lock:
-            self.listeners = tuple(
-                attached for attached in self.listeners if attached is not listener
-            )
+            others = (attached for attached in self.listeners if attached is not listener)
+            self.listeners = tuple(others)
             self._hook()
 
     def _hook(self) -> None:

@@ -62,9 +62,8 @@ class PendingBackward:
     @cached_property
     def numbers(self) -> list[int]:
         """The sequence numbers of the operations."""
-        return [
-            _torch.sequence_nr(node) for i, node in enumerate(self.live) if i not in self.leaves
-        ]
+        nodes = (node for i, node in enumerate(self.live) if i not in self.leaves)
+        return [*map(_torch.sequence_nr, nodes)]
 
     @property
     def oldest(self) -> int:

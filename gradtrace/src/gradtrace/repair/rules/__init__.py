@@ -44,9 +44,8 @@ def candidates(run: ProgramRun, report: Callable[[str], None]) -> list[Candidate
 def _rank(failure: Failure, candidate: Candidate) -> int:
     """Return the rank of the kind; detaching comes early if the explanation advises it."""
     is_advised = str(failure.diagnosis.get("fix")).startswith("detach")
-    return (
-        COMPUTE_AGAIN.rank if candidate.repair == DETACH and is_advised else candidate.repair.rank
-    )
+    repair = COMPUTE_AGAIN if candidate.repair == DETACH and is_advised else candidate.repair
+    return repair.rank
 
 
 def _changed_lines(failure: Failure, candidate: Candidate) -> int:

@@ -130,9 +130,8 @@ def add_losses(failure: Failure) -> Iterator[Candidate]:
                 title = f"{second.receiver}.backward() alone"
                 yield from edit(kinds.TOTAL_ALONE, title, {source: removal})
     for statement, loop in failure.loops:
-        yield from _added_in_loop(
-            statement.source, statement.node, loop, failure.variables(statement)
-        )
+        variables = failure.variables(statement)
+        yield from _added_in_loop(statement.source, statement.node, loop, variables)
         break
 
 
@@ -245,9 +244,8 @@ def detach_at_consumer(failure: Failure) -> Iterator[Candidate]:
         if own and len(own) < len(readers) and isinstance(node, ast.Assign):
             line = source.code_with(node, source.call_method(tensor, "detach"))
             title = f"{line}, again before line {own[0].lineno}"
-            yield from edit(
-                kinds.DETACH_SHARED, title, {source: source.insert(own[0], before=[line])}
-            )
+            edits = source.insert(own[0], before=[line])
+            yield from edit(kinds.DETACH_SHARED, title, {source: edits})
 
 
 def _operands(failure: Failure, statement: Statement) -> list[ast.expr]:

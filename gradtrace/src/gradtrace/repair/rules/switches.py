@@ -32,9 +32,8 @@ def create_graph(failure: Failure) -> Iterator[Candidate]:
             edits = source.set_keywords(call, create_graph="True")
             if retains:  # create_graph=True includes it
                 edits = source.replace(retains[0], "create_graph=True")
-            yield from edit(
-                kinds.CREATE_GRAPH, f"create_graph=True at line {call.lineno}", {source: edits}
-            )
+            title = f"create_graph=True at line {call.lineno}"
+            yield from edit(kinds.CREATE_GRAPH, title, {source: edits})
 
 
 def options(failure: Failure) -> Iterator[Candidate]:
@@ -125,9 +124,8 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
             of_cut = question or (f"is {receiver} to be trained?" if on_purpose else None)
             if "Can't call numpy()" in failure.run.error_line:
                 edits = source.call_method(call.func.value, "detach")
-                yield from edit(
-                    kinds.NUMBER, f"{receiver}.detach() at line {line}", {source: edits}
-                )
+                title = f"{receiver}.detach() at line {line}"
+                yield from edit(kinds.NUMBER, title, {source: edits})
                 continue
             edits = source.drop_call(call)
             yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, of_cut)
@@ -208,9 +206,8 @@ def open_regions(failure: Failure) -> Iterator[Candidate]:
             context = source.code(block.items[0].context_expr)
             if _REGIONS.search(context) and len(block.items) == 1:
                 title = f"without {context} at line {block.lineno}"
-                yield from edit(
-                    kinds.KEEP_GRADIENT, title, {source: source.unindent(block)}, question
-                )
+                edits = source.unindent(block)
+                yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, question)
         function = source.function_of(statement.node)
         for decorator in function.decorator_list if function is not None else ():
             if _REGIONS.search(source.code(decorator)):

@@ -207,9 +207,8 @@ class Recorder(Listener):
         """Return the record, with the state at the end of the run."""
         with undisturbed(), torch.no_grad():
             self._name_parameters(())  # of a program that failed before its first backward call
-            self.run.gradients = {
-                key: sample for key, sample in self._gradients().items() if sample.norm
-            }
+            gradients = self._gradients().items()
+            self.run.gradients = {key: sample for key, sample in gradients if sample.norm}
             for tensor, key in self._leaves.values():
                 since, number = self._first_use.get(key, (None, 0))
                 edits = () if since is None else self._edits(tensor, since)
@@ -407,10 +406,8 @@ def sample_of(tensor: torch.Tensor) -> Sample:
         tensor = torch.view_as_real(tensor)
     flat = tensor.reshape(-1).to(torch.float64)
     if (count := flat.numel()) > _SAMPLE_SIZE:
-        signed = torch.nn.functional.pad(
-            flat * _signs(count, flat.device), (0, -count % _SAMPLE_SIZE)
-        )
-        flat = signed.view(-1, _SAMPLE_SIZE).sum(0)
+        signed, zeros = flat * _signs(count, flat.device), (0, -count % _SAMPLE_SIZE)
+        flat = torch.nn.functional.pad(signed, zeros).view(-1, _SAMPLE_SIZE).sum(0)
     return Sample(tuple(flat.tolist()))
 
 
