@@ -170,7 +170,7 @@ def accumulated(statement: ast.AST) -> set[str]:
 
 
 def additions(root: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Yield the calls that add an element to a container, with the container's name."""
+    """Yield the calls of ``append``, ``add`` and the like, each with the name of its receiver."""
     for call in ast.walk(root):
         match call:
             case ast.Call(func=ast.Attribute(value=container, attr=name), args=[_, *_]):

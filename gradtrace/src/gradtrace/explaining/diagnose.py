@@ -108,14 +108,14 @@ def failure(
 
 
 def decide(family: str, evidence: Evidence) -> Diagnosis | None:
-    """Apply the first criterion of the family whose facts hold; None if none holds."""
+    """Return the diagnosis by the family's first criterion whose facts hold; None if none holds."""
     holding = (c for c in CRITERIA[family] if all(map(evidence.holds, c.facts)))
     criterion = next(holding, None)
     return None if criterion is None else build_diagnosis(family, criterion, evidence)
 
 
 def build_diagnosis(family: str, criterion: Criterion, evidence: Evidence) -> Diagnosis:
-    """Combine the criterion's cause with the first of its fixes whose facts hold."""
+    """Return a diagnosis with the criterion's cause, and the first fix whose facts hold."""
     cause = CAUSES[criterion.cause]
     fix = next(fix for fix in cause.fixes if all(map(evidence.holds, fix.needs)))
     confidence = criterion.confidence

@@ -112,7 +112,7 @@ def _accepted(number: int, judgement: Judgement, result: str) -> Iterator[str | 
 
 
 def _rejected(judgements: list[Judgement]) -> Iterator[str]:
-    """Yield a line for each candidate that ran; those that raise are grouped by kind and error."""
+    """Yield a line for each rejected candidate, or for all of a kind that raise the same error."""
     raising: dict[tuple[str, str], list[str]] = {}
     for judgement in judgements:
         candidate, reason = judgement.candidate, judgement.reasons[0]

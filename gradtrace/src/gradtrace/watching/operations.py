@@ -316,7 +316,7 @@ class Observer(_torch_hooks.Mode):
             self._tell("gradient_changed_in_backward", user_location(), name)
 
     def _note_export(self, tensor: torch.Tensor, chain: Chain | None, now: int) -> None:
-        """Record the contents of memory that NumPy shares, since it can change without PyTorch."""
+        """Record up to 1 MB of contents that NumPy shares, since it can change them unnoticed."""
         memory = Memory.of(tensor) if tensor.device.type == "cpu" else None
         if memory is None or len(memory.span) > _MAX_EXPORT:
             return
@@ -399,7 +399,7 @@ class Observer(_torch_hooks.Mode):
                     self._timeline.fed.add(cut.location)
 
     def _note_leaving(self, frame: FrameType, tensor: torch.Tensor) -> None:
-        """Record that Python or NumPy read a value, which may become a tensor again."""
+        """Record that Python or NumPy read a tensor with a graph or a cut: its value may return."""
         cut = self._timeline.cuts.get(tensor)
         if cut is not None or tensor.requires_grad:
             location = user_location() if cut is None else cut.location

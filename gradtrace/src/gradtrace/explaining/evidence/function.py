@@ -115,7 +115,7 @@ class RecomputedEvidence(TextEvidence):
 
 
 def _checkpointed(error: BaseException) -> Iterator[tuple[Any, CodeType]]:
-    """Yield the modules and functions that a checkpoint in this traceback recomputed."""
+    """Yield the program's modules and functions that a checkpoint in this traceback recomputed."""
     for frame, _ in walk_tb(error.__traceback__):
         recomputed = getattr(frame.f_locals.get("frame"), "recompute_fn", None)
         for cell in getattr(recomputed, "__closure__", None) or ():

@@ -45,7 +45,7 @@ class NoGraphEvidence(Evidence):
             self.began_at = source.only_line(self.frame, r".*\.requires_grad(_\(False\)| = False)")
 
     def _cut_of(self, output: torch.Tensor) -> Cut | None:
-        """Return the tensor's cut, or else the place where this iteration last read a value."""
+        """Return the tensor's cut, or else the last read of a value since the previous call."""
         numbers = [call.number for call in self.timeline.calls if call is not self.call]
         is_recent = self.timeline.left_after == max(numbers, default=0)
         cut, left = self.timeline.cuts.get(output), self.timeline.left if is_recent else None

@@ -54,7 +54,7 @@ def growing(graph: PendingBackward) -> Iterator[Diagnosis]:
 
 
 def _carriers(graph: PendingBackward) -> Iterator[Holder]:
-    """Yield the variables of loops that carry a part of this graph to the next iteration."""
+    """Yield the variables of loops that carry a recent part of this graph to the next iteration."""
     live = set(graph.live)
     calls = [c.sequence_nr for c in graph.timeline.calls if c.location == graph.call.location]
     since = min(calls[-3:], default=0)

@@ -65,7 +65,7 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
 
 
 def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:
-    """Return the saved tensor in a node's slot; None if PyTorch does not show it."""
+    """Return the saved tensor in a node's slot; None for one on ``ctx``, or if it is not shown."""
     if name.startswith("ctx."):
         return None
     slot, _, index = name.partition("[")
@@ -102,7 +102,7 @@ def _changed_export(
 
 
 def _write_to(timeline: Timeline, export: Export, sequence_nr: int) -> Location | None:
-    """Return the line that wrote to this memory through another tensor or a NumPy array."""
+    """Return the line that wrote to this memory, or else the last one that writes to its array."""
     address = export.memory.address
     edit = next(timeline.edits_of(address, sequence_nr), None)
     if edit is not None:

@@ -35,7 +35,7 @@ _LINEAR = frozenset(
 
 
 def used_without_graph(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield the terms of this loss that are computed from a gradient without a graph.
+    """Yield findings about terms of this loss that are computed from a gradient without a graph.
 
     Such a term trains nothing. It counts only if the gradient is of a tensor that depends on this
     loss's own parameters; the gradient of another network may be meant as a number.
@@ -48,7 +48,7 @@ def used_without_graph(graph: PendingBackward) -> Iterator[Diagnosis]:
 
 
 def still_scaled(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield the gradients of a scaled loss that enter this scaled loss without being unscaled."""
+    """Yield findings about a scaled loss's gradients that enter this one without being unscaled."""
     if not any(SCALED_TAG in node.metadata for node in graph.live[:1]):
         return
     for i, node in enumerate(graph.live):
@@ -74,7 +74,7 @@ def _is_unscaled(start: int, graph: PendingBackward) -> bool:
 
 
 def saved_intermediates(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield the custom functions whose backward uses values that their forward computed.
+    """Yield findings about custom functions whose backward uses values that forward computed.
 
     Those values have no graph, so the graph that this call creates lacks the part through them.
     """

@@ -155,7 +155,7 @@ def _added_in_loop(
 
 
 def clear_gradients(failure: Failure) -> Iterator[Candidate]:
-    """Clear what another loss has added before a backward call: ``opt.zero_grad()``."""
+    """Insert ``opt.zero_grad()`` before each backward call after which ``opt`` steps."""
     for source, actions in _blocks(failure) if failure.cause == "gradient_leaks" else ():
         for first, second in itertools.pairwise(a for a in actions if a.kind != "zero_grad"):
             if (first.kind, second.kind) == ("backward", "step"):

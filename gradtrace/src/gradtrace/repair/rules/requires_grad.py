@@ -17,7 +17,7 @@ _OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LBFGS", "NAdam", "
 
 
 def unfreeze(failure: Failure) -> Iterator[Candidate]:
-    """Remove the line that freezes parameters."""
+    """Remove the line that freezes parameters, with a loop around it that does nothing else."""
     if failure.cause != "frozen_parameters":
         return
     for statement in failure.at("began_at"):

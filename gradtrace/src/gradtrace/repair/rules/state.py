@@ -40,7 +40,7 @@ _DETACHED = {
 
 
 def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
-    """Detach all that a loop carries: ``h = h.detach()``."""
+    """Detach all variables with a graph that a loop carries: ``h = h.detach()``."""
     for statement, loop in failure.loops:
         kinds = failure.variables(statement)
         names = [name for name in carried_names(loop) if name in kinds]
@@ -94,7 +94,7 @@ def _attributes(failure: Failure) -> list[_Attribute]:
 
 
 def detach_attributes(failure: Failure) -> Iterator[Candidate]:
-    """Detach attributes and entries: ``net.mem = net.mem.detach()``."""
+    """Detach attributes and dict entries with freed nodes: ``net.mem = net.mem.detach()``."""
     lines: dict[Statement, list[str]] = {}
     for attribute in _attributes(failure):
         line = _DETACHED[attribute.kind].format(attribute.path)
@@ -104,7 +104,7 @@ def detach_attributes(failure: Failure) -> Iterator[Candidate]:
 
 
 def reset_attributes(failure: Failure) -> Iterator[Candidate]:
-    """Call a method that assigns the attribute, ``net.reset()``, when an iteration begins."""
+    """Call a method without parameters that assigns an attribute with freed nodes: ``reset()``."""
     for source in failure.sources:
         for function in source.all(ast.FunctionDef):
             is_method = source.class_of(function) is not None and len(function.args.args) == 1
