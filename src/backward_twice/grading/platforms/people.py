@@ -124,7 +124,7 @@ class People:
         """Add the persons of a class list, and find the identity of each.
 
         Returns:
-            the identity of each listed person who shares it with nobody, and warnings.
+            the identity of each listed person, unless none is found or two have the same; warnings.
         """
         names = Counter(words(person.name) for person in roster.people)
         values = Counter(mark for person in roster.people for mark in _folded_marks(person))
