@@ -143,7 +143,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         return self._record.broken
 
     def explain(self, error: Exception) -> Diagnosis | None:
-        """Explain an error in a note on it, unless a failed backward call has done so already.
+        """Explain an error and add the explanation as a note, unless a failed backward call has.
 
         Returns:
             The diagnosis; None if autograd did not raise the error, or if explaining it failed.

@@ -175,7 +175,7 @@ class Failure:
         """The statements that use a value of an earlier graph, or of networks not to be trained.
 
         Each comes with the number of the backward call whose loss uses the value. A value of an
-        earlier graph counts for the failed call only. Of silent failures only leaks have any.
+        earlier graph counts for the failed call only. Silent failures have none, except leaks.
         """
         if self.family == "silent" and self.cause != "gradient_leaks":
             return

@@ -316,7 +316,7 @@ class Observer(_torch_hooks.Mode):
             self._tell("gradient_changed_in_backward", user_location(), name)
 
     def _note_export(self, tensor: torch.Tensor, chain: Chain | None, now: int) -> None:
-        """Record up to 1 MB of contents that NumPy shares, since it can change them unnoticed."""
+        """Record a checksum of CPU memory that NumPy shares, if the tensor has at most 1 MB."""
         memory = Memory.of(tensor) if tensor.device.type == "cpu" else None
         if memory is None or len(memory.span) > _MAX_EXPORT:
             return
