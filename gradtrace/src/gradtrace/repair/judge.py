@@ -172,7 +172,7 @@ class Judge:
         return judgement
 
     def compare(self, judgements: Iterable[Judgement]) -> None:
-        """Reject each repair that trains fewer parameters than another repair that holds.
+        """Reject each repair that leaves a parameter untrained which one without a question trains.
 
         Before that, out-of-place edits that train as a clone does are judged as the clone is, and
         repairs that change a loss are rejected if detaching holds and changes none. Clearing a list
