@@ -224,6 +224,33 @@ def test_a_detached_part_is_compared_beyond_the_failing_call():
         assert judge(repair, *repaired(), *less, reference=reference).status == status
 
 
+def repaired_last_call(keys: str, *later) -> tuple:
+    """The events of a program whose second call, of opt_d, gives these parameters a gradient."""
+    gradients = {key: sample(1.0) for key in keys}
+    call = backward(2, 2.0, gradients=gradients, leaves=frozenset(keys))
+    first = backward(1, 3.0, gradients={"g": sample(1.0)}), step(0, 1, g=sample(1.0))
+    return *first, GradientsCleared(frozenset({1})), call, step(1, 2, d=sample(1.0)), *later
+
+
+@pytest.mark.parametrize("repair", [kinds.DETACH_STATE, kinds.DETACH_SHARED])
+@pytest.mark.parametrize("steps_later", [False, True])
+def test_a_cut_from_parameters_that_no_later_step_trains_is_a_question(repair, steps_later):
+    """The first stage of a program is over, and the second one detaches what it has trained."""
+    reference = program(*repaired_last_call("gd"), optimizers=TWO_NETWORKS)
+    events = repaired_last_call("gd")[:3]
+    failed = failing(backward(2, 2.0, gradients={"g": sample(1.0)}))
+    original = program(*events, failed, status="raised", optimizers=TWO_NETWORKS)
+    later = [backward(3, 1.0, gradients={"g": sample(1.0)}), step(0, 3, g=sample(1.0))]
+    judgement = judge(
+        repair,
+        *repaired_last_call("d", *later * steps_later),
+        original=original,
+        reference=reference,
+    )
+    question = None if steps_later else "is this loss to leave g untrained?"
+    assert (judgement.question, judgement.reasons) == (question, [])
+
+
 def test_the_total_alone_has_the_gradient_of_the_last_loss():
     original = program(backward(1, 3.0), failing(backward(2, 5.0)), status="raised")
     both = sample(2.0, 4.0)
@@ -485,6 +512,22 @@ def test_a_loss_that_leaks_into_another_optimizer(upstream, part, is_question):
         assert leak in judgement.reasons[0]
 
 
+def test_a_call_without_a_sign_of_its_own_is_meant_as_the_others_of_its_line():
+    """Such as the last call of a run that was stopped, which no step follows."""
+    g, d = (GradientsCleared(frozenset({optimizer})) for optimizer in (0, 1))
+    other_line = (ProgramLine("train.py", 9, "<module>"),)
+    calls = [d, backward(1, 1.0), step(1, 1), d, backward(2, 1.0), step(1, 2)]
+    for last, expected in (
+        (backward(3, 1.0), {1}),
+        (backward(3, 1.0, site=other_line), None),
+    ):
+        run = program(*calls, last, optimizers=TWO_NETWORKS)
+        assert targets_of_calls(run).get(3) == expected
+    calls[3], calls[5] = g, step(0, 2)  # the line trains either network
+    run = program(*calls, backward(3, 1.0), optimizers=TWO_NETWORKS)
+    assert targets_of_calls(run) == {1: {1}, 2: {0}}
+
+
 def test_clearing_after_ones_own_step_says_nothing_about_the_next_loss():
     """``step(); zero_grad()`` of one network stands before the loss of the other."""
     run = program(
@@ -591,20 +634,14 @@ def test_a_candidate_that_raises_is_rejected(error, reason):
     assert (judgement.status, judgement.reasons) == (REJECTED, [reason])
 
 
-@pytest.mark.parametrize(
-    ("tensor", "family", "question"),
-    [
-        ("state", "freed", "is state not to be trained?"),
-        ("a and b", "freed", "are a and b not to be trained?"),
-        ("state", "modified", None),
-    ],
-)
-def test_a_detach_that_takes_a_part_of_a_gradient_away_is_a_question(tensor, family, question):
+@pytest.mark.parametrize(("family", "status"), [("freed", OPEN), ("modified", REJECTED)])
+def test_a_detach_that_takes_a_part_of_a_gradient_away_is_a_question(family, status):
     original = program(*ORIGINAL.events, status="raised", diagnosis={"family": family})
     judge_ = Judge(original, REFERENCE)
-    candidate = Candidate(kinds.DETACH, f"detach {tensor}", {})
+    question = "is state not to be trained?"
+    candidate = Candidate(kinds.DETACH, "detach state", {}, question)
     less = judge_.judge(candidate, program(*repaired(gradients={"w": sample(1.0, 0.5)})))
-    assert (less.status, less.question) == (OPEN if question else REJECTED, question)
+    assert (less.status, less.question) == (status, question if status == OPEN else None)
     same = judge_.judge(candidate, program(*repaired()))
     assert (same.status, same.question) == (PROVEN, None)
     assert "the first 2 losses are unchanged" in same.evidence
@@ -620,6 +657,18 @@ def test_a_repair_of_a_silent_failure_changes_a_wrong_gradient(cause, is_right):
         assert "a strict watch no longer warns" in judgement.evidence
     else:
         assert judgement.reasons == ["runs, but changes the gradient of backward call 1"]
+
+
+@pytest.mark.parametrize(("keys", "is_trained"), [("w", False), ("wv", True)])
+def test_a_parameter_that_was_never_trained_must_get_a_gradient(keys, is_trained):
+    diagnosis = {"family": "silent", "cause": "never_trained", "carried_by": "v"}
+    optimizers = [OptimizerInfo("opt", ("w", "v"))]
+    original = program(backward(1, 3.0), step(0, 1), diagnosis=diagnosis, optimizers=optimizers)
+    gradients = {key: sample(1.0, 2.0) for key in keys}
+    events = backward(1, 3.0, gradients=gradients), step(0, 1, **gradients)
+    judgement = judge(kinds.KEEP_GRADIENT, *events, original=original, reference=None)
+    assert judgement.status == (PROVEN if is_trained else REJECTED)
+    assert judgement.reasons == ([] if is_trained else ["runs, but v gets no gradient"])
 
 
 def test_the_missing_second_derivative_that_made_the_program_fail_may_not_stay():

@@ -672,6 +672,7 @@ def test_a_repair_that_drops_an_unknown_gradient_is_unproven(proof, program, tit
         ("with torch.no_grad(): c = (w * 1)[1:]\nc.mul_(v); loss = c.sum() + w.sum()", False, 2.0),
         ("y = w * 1\nwith torch.no_grad(): c = y[1:]\nc.mul_(v); loss = y.sum()", True, None),
         ("w.mul_(0.5); loss = (w * v).sum()", None, 3.0 / 2),
+        ("b = w.view(2, 1); b[0] += 0.5; loss = (w * v).sum()", None, 3.5),
         ("w[0] = v; loss = w.sum()", True, None),
         ("w.grad = w.detach(); w -= 0.5 * w; loss = (w * v).sum()", False, 3.0 / 2),
         ("w.grad = w.detach(); w -= 0.5 * w * v; loss = (w * v).sum()", True, None),

@@ -195,6 +195,7 @@ def test_two_variables_of_the_advice_are_detached_together(list_candidates):
         ADVANTAGE, 6, carried_by="advantage, returns", made_at=2, variables=variables
     )
     both = next(one for one in listed if one.title == "detach advantage and returns")
+    assert both.question == "are advantage and returns not to be trained?"
     (text,) = both.edits.values()
     assert "advantage = advantage.detach()\nreturns = returns.detach()\nfor" in text
 
@@ -296,12 +297,18 @@ def test_the_receiver_of_a_method_is_cloned_where_it_is_the_changed_tensor(list_
     assert "self.queue.clone().detach()" in edited(listed, "self.queue.clone() at line 2")
 
 
+def test_an_entry_of_a_tensor_keeps_its_index_out_of_place(list_candidates):
+    text = "h = w.exp()\nh[0] += a\nh.sum().backward()\n"
+    listed = list_candidates(text, 3, began_at=2, family="modified", cause="inplace_on_saved")
+    assert "\nh[0] = h[0] + a\n" in edited(listed, "h[0] = h[0] + a, at line 2")
+
+
 @pytest.mark.parametrize("function", ["F.relu_(h, a)", "torch.nn.init.zeros_(h)", "torch.sin_(h)"])
 def test_an_in_place_function_changes_its_first_argument(list_candidates, function):
     text = f"h = w.exp()\n{function}\nh.sum().backward()\n"
     listed = list_candidates(text, 3, began_at=2, family="modified", cause="inplace_on_saved")
-    out_of_place = edited(listed, "out of place at line 2")
-    assert f"h = {function.replace('_(', '(')}\n" in out_of_place
+    line = f"h = {function.replace('_(', '(')}"
+    assert f"\n{line}\n" in edited(listed, f"{line}, at line 2")
     assert f"h = h.clone()\n{function}\n" in edited(listed, "h = h.clone() before line 2")
 
 
@@ -368,7 +375,7 @@ def test_gradients_that_a_function_does_not_return_are_none(list_candidates, ret
     count = returned.count(",") + 1
     number = f"number of gradients (expected {count + 1}, got {count})"
     error = f"function SignBackward returned an incorrect {number}"
-    listed = list_candidates(text, 6, error=error, family="unsupported")
+    listed = list_candidates(text, 6, error=error, family="unsupported", began_at=4)
     titles = {one.title for one in listed if one.repair.name == "return_none"}
     assert titles == {f"return {code}" for code in repaired}
 
@@ -397,3 +404,176 @@ def test_a_silent_failure_has_candidates(list_candidates, text, cause, line, exp
         text, line, family="silent", cause=cause, began_at=line, carried_by="net.m[0].weight"
     )
     assert any(expected in text for one in listed for text in one.edits.values())
+
+
+RESET = """\
+class Cell(nn.Module):
+    def __init__(self, size):
+        self.h, self.size = None, size
+        self.w = torch.zeros(self.number)
+for epoch in range(3):
+    for x in data:
+        loss = loss + net.cell(x)
+    loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "line"),
+    [
+        ("h", ["trained_only_there"], "net.cell.h = None"),
+        ("w", ["trained_only_there"], "net.cell.w = torch.zeros(net.cell.number)"),
+        ("h", [], None),  # to detach it is enough
+    ],
+)
+def test_a_state_is_reset_to_the_value_that_init_gives_it(list_candidates, name, facts, line):
+    listed = list_candidates(RESET, 8, variables=[(f"net.cell.{name}", "tensor")], facts=facts)
+    resets = [one for one in listed if one.repair.name == "reset_state"]
+    title = f"{line} at the beginning of each iteration"
+    assert [one.title for one in resets] == ([] if line is None else [title])
+    if line is not None:
+        assert f"in range(3):\n    {line}\n    for x" in edited(listed, title)
+
+
+@pytest.mark.parametrize(
+    ("given", "other", "expected"),
+    [
+        ("x", "y, w", {"net(x, w)"}),
+        ("x", "y, params=w", {"net(x, params=w)"}),
+        ("x, train=True", "y, params=w, train=False", {"net(x, params=w, train=True)"}),
+        ("x", "y, True", set()),  # a constant connects nothing
+        ("x, params=v", "y, params=w", set()),
+    ],
+)
+def test_a_call_gets_the_argument_that_another_call_has(list_candidates, given, other, expected):
+    text = f"loss = net({given})\ng = grad(loss, w)\nouter = net({other})\n"
+    listed = list_candidates(text, 2, family="unused_input", cause="unused_input")
+    titles = {one.title for one in listed if one.repair.name == "pass_argument"}
+    assert titles == {f"{code} at line 1" for code in expected}
+
+
+def test_attention_is_computed_by_parts_where_its_second_derivative_is_missing(list_candidates):
+    error = "RuntimeError: derivative for aten::_scaled_dot_product_flash is not implemented"
+    with_ = "with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):\n    "
+    text = (
+        "y = F.scaled_dot_product_attention(q, k, v)\ngp = penalty(y)\n"
+        "loss = gp + fake\nloss.backward()\n"
+    )
+    listed = list_candidates(text, 4, error=error, family="unsupported")
+    assert edited(listed, "SDPBackend.MATH at line 1").startswith(f"{with_}y = F.scaled")
+    text = text.replace("F.scaled_dot_product_attention", "encoder")  # in a library
+    listed = list_candidates(text, 4, error=error, family="unsupported")
+    assert f"{with_}gp = penalty(y)" in edited(listed, "SDPBackend.MATH at line 2")
+    listed = list_candidates(text, 4, family="unsupported")
+    assert not any("MATH" in one.title for one in listed)
+
+
+def test_numbers_in_nested_lists_become_tensors_in_stacks(list_candidates):
+    text = (
+        "d = torch.tensor([[(a - b).norm().item() for b in y] for a in x])\n"
+        "loss = d.mean()\nloss.requires_grad = True\nloss.backward()\n"
+    )
+    listed = list_candidates(text, 4, family="silent", cause="never_trained", began_at=1)
+    title = "torch.stack in place of torch.tensor, which makes new numbers"
+    stacked = "d = torch.stack([torch.stack([(a - b).norm() for b in y]) for a in x])\n"
+    assert edited(listed, title).startswith(f"{stacked}loss = d.mean()\nloss.req")
+    both = edited(listed, f"{title}; without loss.requires_grad = True")
+    assert both == f"{stacked}loss = d.mean()\nloss.backward()\n"
+
+
+@pytest.mark.parametrize("line", [1, 2])
+def test_a_block_without_gradients_is_removed_or_ends_earlier(list_candidates, line):
+    text = (
+        "with torch.no_grad():\n    target = teacher(x)\n    y = student(x)\n"
+        "loss = f(y, target)\nloss.backward()\n"
+    )
+    facts = {"family": "no_graph", "cause": "no_grad_region", "began_at": line}
+    listed = list_candidates(text, 5, **facts)
+    removed = edited(listed, "without torch.no_grad() at line 1")
+    assert removed.startswith("target = teacher(x)\ny = student(x)\nloss")
+    ended = edited(listed, "line 3 and those after it outside of torch.no_grad()")
+    assert ended.startswith("with torch.no_grad():\n    target = teacher(x)\ny = student(x)\nloss")
+
+
+def test_parameters_that_no_loss_reaches_are_connected_where_they_are_read(list_candidates):
+    """The diagnosis names another line, which prints the parameter."""
+    text = (
+        "def forward(self, x):\n    self.base.weight.data = self.w0 + self.lora_B @ self.lora_A\n"
+        "    return self.base(x * self.gate.detach())\n\nprint(net.lora_B.norm().item())\n"
+    )
+    for name, title, expected in (
+        ("lora_B", "the tensors themselves in place of parameters with another .data",
+         "new_weight = self.w0 + self.lora_B @ self.lora_A\n    del self.base.weight\n"),
+        ("gate", "without .detach() at line 3", "self.base(x * self.gate)"),
+    ):  # fmt: skip
+        facts = {"family": "silent", "cause": "never_trained", "carried_by": f"net.{name}"}
+        assert expected in edited(list_candidates(text, 5, began_at=5, **facts), title)
+
+
+def test_a_decorator_that_the_diagnosis_names_is_removed(list_candidates):
+    text = "@torch.no_grad()\ndef sample(x):\n    return net(x)\n\nsample(x).backward()\n"
+    facts = {"family": "no_graph", "cause": "no_grad_region", "began_at": 1}
+    listed = list_candidates(text, 5, **facts)
+    assert edited(listed, "without @torch.no_grad()") == text.partition("\n")[2]
+
+
+NORMALIZE = """\
+def normalize(batch):
+    for img in batch:
+        for t, m in zip(img, mean):
+            t.sub_(m)
+    return batch
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            NORMALIZE,
+            "    batch = torch.stack([torch.stack([t.sub(m) for t, m in zip(img, mean)]) "
+            "for img in batch])\n    return batch\n",
+        ),
+        (
+            NORMALIZE.replace("t, m in zip(img, mean)", "i, t in enumerate(img)").replace(
+                "t.sub_(m)", "t -= i"
+            ),
+            "    batch = torch.stack([torch.stack([t - i for i, t in enumerate(img)]) "
+            "for img in batch])\n    return batch\n",
+        ),
+        (NORMALIZE.replace("t.sub_(m)", "t.sub_(m); n += 1"), None),
+        (NORMALIZE.replace("t, m in zip(img, mean)", "t, m in pairs(img)"), None),
+    ],
+)
+def test_new_parts_of_a_tensor_are_stacked_and_used(list_candidates, text, expected):
+    """A new value of the loop's variable alone, or a clone of it, would be lost."""
+    facts = {"family": "unsupported", "cause": "view_changed_inplace"}
+    listed = list_candidates(f"{text}normalize(x)\n", 4, 6, **facts)
+    texts = [text for one in listed for text in one.edits.values()]
+    assert not any("t = t" in text for text in texts)
+    stacked = [text for text in texts if "torch.stack" in text]
+    assert [text.partition("batch):\n")[2].partition("normalize(x)")[0] for text in stacked] == (
+        [] if expected is None else [expected]
+    )
+
+
+def test_a_variable_of_a_loop_that_is_read_later_is_changed_out_of_place(list_candidates):
+    text = NORMALIZE.replace("t.sub_(m)", "t.sub_(m); out.append(t)")
+    facts = {"family": "modified", "cause": "inplace_on_saved"}
+    for line, is_listed in ((text, True), (NORMALIZE, False)):
+        titles = {one.title for one in list_candidates(line, 4, **facts)}
+        assert ("t = t.clone() before line 4" in titles) == is_listed
+        assert ("t = t.sub(m), at line 4" in titles) == is_listed
+
+
+def test_losses_that_are_differentiated_under_a_condition_get_their_own_inputs(list_candidates):
+    text = (
+        "opt_d = SGD(D)\nopt_g = SGD(G)\nif d_loss is not None:\n    d_loss.backward()\n"
+        "opt_d.step()\nif g_loss is not None:\n    g_loss.backward()\nopt_g.step()\n"
+    )
+    listed = list_candidates(text, 7, family="modified", began_at=5, optimizers=2)
+    own = edited(listed, "d_loss.backward(inputs=list(D)); g_loss.backward(inputs=list(G))")
+    assert own.endswith(
+        "    d_loss.backward(inputs=list(D), retain_graph=True)\nif g_loss is not None:\n"
+        "    g_loss.backward(inputs=list(G))\nopt_d.step()\nopt_g.step()\n"
+    )

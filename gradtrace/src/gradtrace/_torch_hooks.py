@@ -227,10 +227,9 @@ class AllowRefused(TorchFunctionMode):
         is_write = changed._version != version
         value = changed if is_write else result
         if is_write and leaf.is_leaf and leaf.requires_grad:
-            is_update = leaf.grad is not None  # by hand: it may depend on the leaf itself
-            updated = {id(leaf)} if is_update else set()
-            operands = [x for x in operands[1:] if not _leaves_of(x) <= updated]
-            if not is_update:
+            # The new value may depend on the old value of the leaf itself.
+            operands = [x for x in operands[1:] if not _leaves_of(x) <= {id(leaf)}]
+            if leaf.grad is None:  # else it is an update by hand
                 self.loses_gradient = self.loses_gradient or None
         elif is_write and changed is args[0]:
             function(old, *args[1:], **kwargs)

@@ -232,15 +232,16 @@ class Source:
             missing[0] = f", {missing[0]}"
         return [*edits, Edit(end, end, ", ".join(missing))]
 
-    def unindent(self, block: ast.If | ast.With | ast.AsyncWith) -> list[Edit]:
-        """Replace a compound statement by the statements of its block."""
+    def unindent(self, block: ast.If | ast.With | ast.AsyncWith, kept: int = 0) -> list[Edit]:
+        """Move all but the first ``kept`` statements out of a block; without any, remove it."""
         start, end = self._whole_lines(block)
-        first = self._starts[block.body[0].lineno - 1]
+        first = self._starts[block.body[kept].lineno - 1]
         if first == start:  # the block stands on the line of its head
-            return [Edit(self.span(block)[0], self.span(block.body[0])[0], "")]
+            return [Edit(self.span(block)[0], self.span(block.body[0])[0], "")] if not kept else []
         spaces = b" " * (block.body[0].col_offset - block.col_offset)
         lines = self._bytes[first:end].splitlines(keepends=True)
-        return [Edit(start, end, b"".join(line.removeprefix(spaces) for line in lines).decode())]
+        text = b"".join(line.removeprefix(spaces) for line in lines).decode()
+        return [Edit(first if kept else start, end, text)]
 
     def swap_heads(self, outer: ast.With, inner: Loop) -> list[Edit]:
         """Exchange the headers of a ``with`` and of the loop that is its only statement."""

@@ -77,11 +77,18 @@ def targets_of_calls(run: ProgramRun) -> dict[int, set[int]]:
     for i, optimizer in enumerate(run.optimizers):
         modules = {run.names.get(key, "").partition(".")[0] for key in optimizer.keys}
         descriptions[str(i)] = " ".join([optimizer.name, *modules])
-    return {
-        event.number: set(map(int, targets))
-        for position, targets in assign_losses(actions, descriptions).items()
+    targets = {
+        event.number: set(map(int, optimizers))
+        for position, optimizers in assign_losses(actions, descriptions).items()
         if isinstance(event := run.events[position], ObservedCall)
     }
+    # Without a sign of its own, as at the end of a run, a call is like the others of its line.
+    decided = {(c.site, frozenset(targets[c.number])) for c in run.calls if c.number in targets}
+    for call in run.calls:
+        alike = [optimizers for site, optimizers in decided if site == call.site]
+        if call.number not in targets and len(alike) == 1:
+            targets[call.number] = {*alike[0]}
+    return targets
 
 
 def optimizer_name(run: ProgramRun, index: int) -> str:

@@ -84,11 +84,11 @@ class Judge:
         self.original = original
         self.failing_call = original.failing_call
         self.trained = self._trained()
-        self.family = (original.diagnosis or {}).get("family")
-        self.cause = (original.diagnosis or {}).get("cause")
+        self.diagnosis = original.diagnosis or {}
+        self.family, self.cause = self.diagnosis.get("family"), self.diagnosis.get("cause")
         self._is_silent = self.family == "silent"
         # The failing loss contains the gradient that freed its graph, which has no graph itself.
-        began_at = (original.diagnosis or {}).get("began_at")
+        began_at = self.diagnosis.get("began_at")
         self._lacks_second_order = any(
             finding["cause"] == "create_graph_missing" and finding["began_at"] == began_at
             for finding in original.findings
@@ -161,12 +161,9 @@ class Judge:
             if judgement.reasons:
                 return judgement
         own_question = own_question or self._is_cut_meant(candidate, run)
+        if candidate.repair == kinds.DETACH and not self._first_changed_gradient(candidate, run):
+            own_question = None
         judgement.question = own_question or question or self._is_training_meant(candidate, run)
-        is_changed = self._first_changed_gradient(candidate, run) is not None
-        if candidate.repair == kinds.DETACH and is_changed:
-            tensor = candidate.title.removeprefix("detach ")
-            verb = "are" if " and " in tensor else "is"
-            judgement.question = f"{verb} {tensor} not to be trained?"
         judgement.status = OPEN if judgement.question else PROVEN
         judgement.evidence = self._evidence(candidate, run, judgement.question)
         return judgement
@@ -416,7 +413,7 @@ class Judge:
         oldest = [call.oldest_node for call in same_site]
         if len({*oldest}) < len(oldest):
             return "runs, but later iterations would use the graph of an earlier iteration"
-        freed_at = (self.original.diagnosis or {}).get("began_at") or {}
+        freed_at = self.diagnosis.get("began_at") or {}
         freeing_line = freed_at.get("file"), freed_at.get("line")
         has_stepped = False  # since the call that freed the graph
         for event in self.original.events:
@@ -430,7 +427,7 @@ class Judge:
 
     def _counted_twice(self, candidate: Candidate) -> str | None:
         """Object to a repair that counts a gradient twice, because a loss contains another."""
-        facts = (self.original.diagnosis or {}).get("facts", ())
+        facts = self.diagnosis.get("facts", ())
         is_term = self.cause == "loss_accumulated" or "a_loss_is_added" in facts
         if is_term and candidate.repair in _COUNTED_TWICE:
             return "runs, but the loss contains an earlier one: its gradient counts twice"
@@ -438,10 +435,16 @@ class Judge:
 
     def _untrained(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Object to parameters that no longer get a gradient, or to gradients that are all zero."""
+        trained_now = {key for call in run.calls for key in call.gradients}
+        if self.cause == "never_trained":
+            named = self.diagnosis["carried_by"].split(", ")
+            missing = {key for key, name in self.original.names.items() if name in named}
+            if missing := missing - trained_now:
+                return f"runs, but {self._listed(sorted(missing), 'gets')} no gradient"
         ends_early = len(run.calls) < self.failing_call
         if ends_early and candidate.repair not in _ADDITIONS:
             return None  # see _unfinished
-        missing: set[str] = set()
+        missing = set()
         calls = [] if ends_early else self._program.calls[: self.failing_call]
         for expected, call in zip(calls, run.calls, strict=False):
             is_failing = expected.number == self.failing_call
@@ -451,7 +454,6 @@ class Judge:
             missing |= self._meant_keys(run, call, keys) - trained
         # The loss that is meant for a parameter may come only after the failing call.
         trained_before = {key for call in self._program.calls for key in call.gradients}
-        trained_now = {key for call in run.calls for key in call.gradients}
         for step in run.steps:
             owned = set(run.optimizers[step.optimizer].keys)
             missing |= set() if owned & trained_now else owned & trained_before
@@ -507,7 +509,7 @@ class Judge:
         """
         number = self.failing_call
         is_known = self._has_reference and number <= min(len(self._program.calls), len(run.calls))
-        if not candidate.repair.cuts or candidate.repair in _DETACHED_AT_USE or not is_known:
+        if not candidate.repair.cuts or not is_known:
             return None
         expected, call = (r.calls[number - 1].gradients.keys() for r in (self._program, run))
         stepping = {step.optimizer for step in run.steps_after(number)}

@@ -123,13 +123,8 @@ def is_senseless(candidate: Candidate, run: ProgramRun) -> bool:
     return number <= len(lines) and lines[number - 1] not in original
 
 
-# Kinds that differ in where they do the same: one of them is enough.
-_SAME_IDEA = (
-    {"forward_again"},
-    {"detach_state", "detach_stored"},
-    {"reset_state"},
-    {"clone_written"},
-)
+# Kinds whose candidates differ in where they do the same: one of them is enough.
+_SAME_IDEA = ("forward_again", "detach_state", "reset_state", "clone_written")
 
 
 def _classify(proof: Proof, judge: Judge) -> None:
@@ -151,5 +146,5 @@ def _classify(proof: Proof, judge: Judge) -> None:
 def _is_same_idea(first: Judgement, second: Judgement) -> bool:
     if first.question or second.question:
         return first.question == second.question
-    kinds = {first.candidate.repair.name, second.candidate.repair.name}
-    return any(kinds <= group for group in _SAME_IDEA)
+    repair = first.candidate.repair
+    return repair == second.candidate.repair and repair.name in _SAME_IDEA

@@ -18,6 +18,8 @@ from gradtrace.repair.intent import targets_of_calls
 from gradtrace.repair.kinds import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
 from gradtrace.repair.run.observations import GraphVariable, ObservedCall, ProgramLine, ProgramRun
 
+_HEAD_LINES = 5  # of a function with its decorators, before its first statement
+
 
 class Candidate(NamedTuple):
     """An edit: the complete new text of each file that it changes, by path."""
@@ -84,13 +86,17 @@ class Failure:
         return [source for source in sources if source is not None]
 
     def at(self, key: str) -> list[Statement]:
-        """Return the statements at ``began_at``, ``made_at`` or ``raised_at`` of the diagnosis."""
+        """Return the statements at ``began_at``, ``made_at`` or ``raised_at`` of the diagnosis.
+
+        For a decorator, or the head of a ``with``, they are those of the next line that has any.
+        """
         place = self.diagnosis.get(key)
         source = None if place is None else self.source(place["file"])
         if place is None or source is None:
             return []
         line = ProgramLine(place["file"], place["line"], "")
-        return [Statement(source, node, line) for node in source.statements_at(line.line)]
+        below = map(source.statements_at, range(line.line, line.line + _HEAD_LINES))
+        return [Statement(source, node, line) for node in next(filter(None, below), [])]
 
     @property
     def freed_variables(self) -> list[GraphVariable]:
@@ -151,18 +157,24 @@ class Failure:
 
     @property
     def nearby(self) -> list[Statement]:
-        """The statements at the line where the failure began, and the running statements."""
-        return [*self.at("began_at"), *self.running]
+        """The statement where the failure began, and those that were running when it was raised.
+
+        Of parameters that no loss reaches, also the statements that read them.
+        """
+        names = {name.rpartition(".")[2] for name in self.carried}
+        readers = [
+            Statement(source, node, ProgramLine(source.path, node.lineno, ""))
+            for source in (self.sources if self.cause == "never_trained" else ())
+            for node in source.statements()
+            if names & {name.rpartition(".")[2] for name in reads(node)}
+        ]
+        return [*self.at("began_at"), *self.running, *readers]
 
     def calls(self, *names: str) -> Iterator[tuple[Source, ast.Call]]:
-        """Yield the calls of these names at ``began_at`` or in the traceback, with their files."""
-        places = [self.diagnosis.get("began_at"), *(line._asdict() for line in self.run.raised_at)]
-        lines = {(place["file"], place["line"]) for place in places if place is not None}
-        for source in self.sources:
-            for call in source.all(ast.Call):
-                is_nearby = any((source.path, line) in lines for line in source.lines(call))
-                if is_nearby and method_called(call) in names:
-                    yield source, call
+        """Yield the calls of these names in the statements of :attr:`nearby`, with their files."""
+        for source, node, _ in self.nearby:
+            calls = source.all(ast.Call, node)
+            yield from ((source, call) for call in calls if method_called(call) in names)
 
     @property
     def involved(self) -> list[Statement]:

@@ -26,3 +26,9 @@ def family_of(message: str) -> tuple[str | None, str | None]:
         (family, cause) for pattern, family, cause in PATTERNS if re.search(pattern, message)
     )
     return next(entries, (None, None))
+
+
+def gradient_counts(message: str) -> tuple[int, int] | None:
+    """Return how many gradients a backward method should return, and how many it returned."""
+    counts = re.search(r"incorrect number of gradients \(expected (\d+), got (\d+)", message)
+    return None if counts is None else (int(counts[1]), int(counts[2]))

@@ -15,6 +15,7 @@ from gradtrace import _torch
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import Location, code_of, is_users, place_of
 from gradtrace.autograd.traversal import roots_of, walk
+from gradtrace.explaining.causes.errors import gradient_counts
 from gradtrace.explaining.evidence.base import Evidence, TextEvidence
 from gradtrace.watching.record import BackwardCall, freed_by
 
@@ -153,8 +154,8 @@ class ReturnedEvidence(TextEvidence):
             names["returned"] = f"a gradient of shape {shapes[2]} for {name}, of shape {shapes[3]}"
             return
         kept = 0  # what was returned for numbers must be None
-        if counts := re.search(r"expected (\d+), got (\d+)", self.error):
-            number = "1 value" if counts[2] == "1" else f"{counts[2]} values"
+        if counts := gradient_counts(self.error):
+            number = "1 value" if counts[1] == 1 else f"{counts[1]} values"
             names["returned"] = f"{number}, but forward takes {', '.join(inputs)}"
             kept = len(values)
         missing = [f"grad_{name}" for name in inputs[len(values) :]]

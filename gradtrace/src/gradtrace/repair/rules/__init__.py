@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 
-from gradtrace.repair.kinds import COMPUTE_AGAIN, DETACH, RETAIN_GRAPH
 from gradtrace.repair.rule import Candidate, EditRule, Failure
 from gradtrace.repair.rules import in_place, losses, requires_grad, state, switches
 from gradtrace.repair.run.observations import ProgramRun
@@ -35,17 +34,8 @@ def candidates(run: ProgramRun, report: Callable[[str], None]) -> list[Candidate
                     by_text.setdefault(tuple(sorted(candidate.edits.items())), candidate)
         except Exception as error:
             report(f"no further candidates of {rule.__name__}: {type(error).__name__}: {error}")
-    ranked = sorted(by_text.values(), key=lambda c: (_rank(failure, c), _changed_lines(failure, c)))
-    usual = [candidate for candidate in ranked if candidate.repair == RETAIN_GRAPH][:2]
-    unusual = [candidate for candidate in ranked if candidate.repair != RETAIN_GRAPH]
-    return unusual[: _MAX_CANDIDATES - len(usual)] + usual
-
-
-def _rank(failure: Failure, candidate: Candidate) -> int:
-    """Return the rank of the kind; detaching comes early if the explanation advises it."""
-    is_advised = str(failure.diagnosis.get("fix")).startswith("detach")
-    repair = COMPUTE_AGAIN if candidate.repair == DETACH and is_advised else candidate.repair
-    return repair.rank
+    ranked = sorted(by_text.values(), key=lambda c: (c.repair.rank, _changed_lines(failure, c)))
+    return ranked[: _MAX_CANDIDATES - 2] + ranked[_MAX_CANDIDATES - 2 :][-2:]  # retain_graph=True
 
 
 def _changed_lines(failure: Failure, candidate: Candidate) -> int:

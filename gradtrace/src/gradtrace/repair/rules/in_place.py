@@ -82,30 +82,57 @@ def out_of_place(failure: Failure) -> Iterator[Candidate]:
         source, node, line = statement.source, statement.node, statement.line.line
         if not _is_read_later(source, node):  # another name of the tensor needs the change
             continue
-        edits: list[Edit] = []
+        value, edits = _new_value(source, node), _without_underscores(source, node)
         title = f"out of place at line {line}"
-        match node:
-            case ast.AugAssign(target=ast.Name() | ast.Attribute() | ast.Subscript() as target):
-                value = ast.unparse(ast.BinOp(target, node.op, node.value))
-                title = f"{source.code(target)} = {value}, at line {line}"
-                edits = source.replace(node, f"{source.code(target)} = {value}")
-            case _ if calls := [*filter(written_in_place, source.all(ast.Call, node))]:
-                for call in calls:
-                    assert isinstance(call.func, ast.Attribute)
-                    end = source.span(call.func)[1]
-                    edits.append(Edit(end - 1, end, ""))
-                if isinstance(node, ast.Expr) and node.value is calls[0]:
-                    receiver = _receiver(calls[0])
-                    if receiver is None:
-                        continue
-                    start = source.span(node)[0]
-                    edits.append(Edit(start, start, f"{source.code(receiver)} = "))
+        if value is not None:
+            call = getattr(node, "value", node)
+            changed = _receiver(node.target if isinstance(node, ast.AugAssign) else call)
+            if changed is None:
+                continue
+            new = f"{source.code(changed)} = {value}"
+            title, edits = f"{new}, at line {line}", source.replace(node, new)
         yield from edit(OUT_OF_PLACE, title, {source: edits})
         together.setdefault(source, []).extend(edits)
     yield from edit(OUT_OF_PLACE, "all of them out of place", together)
 
 
-def _receiver(call: ast.expr) -> ast.Name | ast.Attribute | ast.Subscript | None:
+def stack_new_parts(failure: Failure) -> Iterator[Candidate]:
+    """Stack new parts, ``x = torch.stack([f(t) for t in x])``, where a loop writes into them."""
+    for statement in failure.running[:1] if failure.cause == "view_changed_inplace" else ():
+        source, member = statement.source, statement.node
+        code, written = _new_value(source, member), _loop_variables(source, member)
+        for loop in source.around(member, ast.For):
+            targets = getattr(loop.target, "elts", [loop.target])
+            iterated = getattr(loop.iter, "args", [loop.iter])  # of zip() or enumerate()
+            pairs = zip(reversed(targets), reversed(iterated), strict=False)
+            tensors = {source.code(x) for part, x in pairs if source.code(part) in written}
+            if loop.body != [member] or code is None or not tensors:
+                break
+            head = f"for {source.code(loop.target)} in {source.code(loop.iter)}"
+            code, member, written = f"torch.stack([{code} {head}])", loop, tensors
+        if isinstance(member, ast.For):
+            line = f"{written.pop()} = {code}"
+            yield from edit(OUT_OF_PLACE, line, {source: source.replace(member, line)})
+
+
+def _without_underscores(source: Source, node: ast.AST) -> list[Edit]:
+    """Replace the in-place methods that a statement calls: ``mul`` for ``mul_``."""
+    calls = filter(written_in_place, source.all(ast.Call, node))
+    ends = [source.span(call.func)[1] for call in calls]
+    return [Edit(end - 1, end, "") for end in ends]
+
+
+def _new_value(source: Source, node: ast.stmt) -> str | None:
+    """Return code for the value that a statement writes in place: ``x + y`` for ``x += y``."""
+    match node:
+        case ast.AugAssign(target=target, op=operator, value=value):
+            return ast.unparse(ast.BinOp(target, operator, value))
+        case ast.Expr(value=value) if written_in_place(value):
+            return source.code_with(value, _without_underscores(source, value))
+    return None
+
+
+def _receiver(call: ast.AST) -> ast.Name | ast.Attribute | ast.Subscript | None:
     """Return ``x`` of ``x.sub_(y).mul_(z)`` or ``F.relu_(x)``."""
     while isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
         call = operand_of(call)
@@ -116,11 +143,8 @@ def without_inplace(failure: Failure) -> Iterator[Candidate]:
     """Give layers and functions ``inplace=False``: each alone, and all of them."""
     together: dict[Source, list[Edit]] = {}
     for source in failure.sources:
-        values = [
-            argument.value
-            for argument in source.all(ast.keyword)
-            if argument.arg == "inplace" and source.code(argument.value) == "True"
-        ]
+        keywords = source.all(ast.keyword)
+        values = [keyword.value for keyword in keywords if ast.unparse(keyword) == "inplace=True"]
         for value in values if len(values) <= 4 else ():
             title = f"inplace=False at line {value.lineno}"
             yield from edit(OUT_OF_PLACE, title, {source: source.replace(value, "False")})
@@ -194,6 +218,7 @@ def without_gradient(failure: Failure) -> Iterator[Candidate]:
 
 RULES: tuple[EditRule, ...] = (
     out_of_place,
+    stack_new_parts,
     without_inplace,
     clone_the_written,
     clone_the_operand,

@@ -13,7 +13,6 @@ from gradtrace.autograd.syntax import (
     accumulated,
     carried_names,
     changes_in_place,
-    pairs_of,
     reads,
     statements_computing,
     writes,
@@ -50,53 +49,40 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
                 continue
             if not isinstance(previous, ast.Assign):
                 continue
-            parts = [part for part in _separate(previous) if writes(part) & needed]
-            if parts and not any(DRAWS.search(ast.unparse(part)) for part in parts):
-                needed |= reads(*parts)
-                repeated = [*parts, *repeated]
+            if writes(previous) & needed and not DRAWS.search(source.code(previous)):
+                needed |= reads(previous)
+                repeated = [previous, *repeated]
                 starts = {name for node in repeated for name in writes(node) - reads(node)}
                 if sums - starts:
                     continue  # the sum would not begin at zero
-                lines = [_code(source, node) for node in repeated]
+                lines = [source.code(node) for node in repeated]
                 title = f"again, before line {statement.line.line}: {'; '.join(lines)}"
                 edits = source.insert(statement.node, before=lines)
                 yield from edit(kinds.FORWARD_AGAIN, title, {source: edits})
-
-
-def _separate(assign: ast.Assign) -> list[ast.Assign]:
-    """Return ``a, b = f(), g()`` as ``a = f()`` and ``b = g()`` if the two are equivalent."""
-    pairs = pairs_of(assign)
-    if len(pairs) == 1 or writes(assign) & reads(assign.value):
-        return [assign]
-    return [ast.parse(f"{name} = {ast.unparse(value)}").body[0] for name, value in pairs]  # type: ignore[misc]
-
-
-def _code(source: Source, statement: ast.stmt) -> str:
-    """Return the text of a statement, also of one that is not in the file."""
-    is_parsed = any(True for _ in source.parents(statement))
-    return source.code(statement) if is_parsed else ast.unparse(statement)
 
 
 class _Action(NamedTuple):
     """A backward call, a step or a ``zero_grad`` in a block."""
 
     kind: str
-    node: ast.stmt
+    node: ast.stmt  # of the block: the call, or an ``if`` that contains only the call
     receiver: str  # the loss or the optimizer, as the program writes it
     call: ast.Call
 
 
 def _blocks(failure: Failure) -> Iterator[tuple[Source, list[_Action]]]:
     """Yield each block that calls backward: its file, its backward, step and zero_grad calls."""
-    suites: list[list[ast.stmt]] = []
+    suites: list[tuple[Source, list[ast.stmt]]] = []
     for statement in failure.involved:
-        source, suite = statement.source, statement.source.suite_of(statement.node)
-        if suite in suites:
-            continue
-        suites.append(suite)
+        source, guard = statement.source, statement.source.parent(statement.node)
+        for member in (statement.node, *([guard] if isinstance(guard, ast.If) else [])):
+            block = source, source.suite_of(member)
+            suites += [block] if block not in suites else []
+    for source, suite in suites:
         actions = []
         for node in suite:
-            match node:
+            guarded = node.body if isinstance(node, ast.If) and not node.orelse else []
+            match guarded[0] if len(guarded) == 1 else node:
                 case ast.Expr(ast.Call(func=ast.Attribute(value=receiver, attr=kind)) as call):
                     if kind in ("backward", "step", "zero_grad"):
                         actions.append(_Action(kind, node, source.code(receiver), call))
@@ -115,7 +101,8 @@ def add_losses(failure: Failure) -> Iterator[Candidate]:
     for source, actions in _blocks(failure):
         relevant = [action for action in actions if action.kind != "zero_grad"]
         for first, second in itertools.pairwise(relevant):
-            if {first.kind, second.kind} != {"backward"}:
+            is_guarded = isinstance(first.node, ast.If) or isinstance(second.node, ast.If)
+            if {first.kind, second.kind} != {"backward"} or is_guarded:
                 continue
             earlier = source.before(second.node)
             between = earlier[earlier.index(first.node) :]
@@ -172,11 +159,11 @@ def order_steps(failure: Failure) -> Iterator[Candidate]:
         last = calls[-1]
         early = [action for action in actions[: actions.index(last)] if action.kind == "step"]
         lines = [source.code(action.node) for action in early]
-        nodes = [action.node for action in early]
         # A second step of the same optimizer would use the same gradients again.
         late = {a.receiver for a in actions[actions.index(last) :] if a.kind == "step"}
-        moving = [source.code(action.node) for action in early if action.receiver not in late]
-        moved = [*source.remove(*nodes), *source.insert(last.node, after=moving)]
+        moving = [line for a, line in zip(early, lines, strict=True) if a.receiver not in late]
+        removed = source.remove(*(action.node for action in early))
+        moved = [*removed, *source.insert(last.node, after=moving)]
         if early and len(calls) > 1:
             title = f"{'; '.join(lines)} behind {last.receiver}.backward()"
             yield from edit(kinds.STEP_LATER, title, {source: moved})
@@ -201,12 +188,7 @@ def _optimizers_of_losses(source: Source, actions: list[_Action]) -> list[tuple[
     """Return each backward call with the optimizer that its loss is meant for, if these differ."""
     optimizers = frozenset(action.receiver for action in actions if action.kind == "step")
     descriptions = {name: f"{name} {_parameters(source, name)}" for name in sorted(optimizers)}
-    events = []
-    for action in actions:
-        if action.kind == "backward":
-            events.append(TrainingAction(action.kind, loss=action.receiver))
-        else:
-            events.append(TrainingAction(action.kind, optimizers & {action.receiver}))
+    events = [TrainingAction(a.kind, optimizers & {a.receiver}, a.receiver) for a in actions]
     targets = assign_losses(events, descriptions)
     pairs = [(actions[i], min(names)) for i, names in targets.items() if len(names) == 1]
     return pairs if len({name for _, name in pairs}) > 1 else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 from collections.abc import Iterator
 
@@ -12,7 +11,6 @@ from gradtrace.repair.edits import Source, method_called
 from gradtrace.repair.kinds import ASK_LESS, OPTIMIZER_LATER, REGISTER, SWITCH_ON
 from gradtrace.repair.rule import Candidate, EditRule, Failure, edit
 
-_MAX_PLACES = 4  # for one kind of edit
 _OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LBFGS", "NAdam", "RAdam")
 
 
@@ -33,12 +31,9 @@ def ask_for_trained_parameters(failure: Failure) -> Iterator[Candidate]:
     if failure.cause != "input_off":
         return
     for source in failure.sources:
-        calls = (
-            call
-            for call in source.all(ast.Call)
-            if method_called(call) == "parameters" and not call.args and _is_passed_on(source, call)
-        )
-        for call in itertools.islice(calls, _MAX_PLACES):
+        for call in source.all(ast.Call):
+            if method_called(call) != "parameters" or call.args or not _is_passed_on(source, call):
+                continue
             code = f"p for p in {source.code(call)} if p.requires_grad"
             parent = source.parent(call)
             is_only_argument = isinstance(parent, ast.Call) and len(parent.args) == 1
@@ -61,11 +56,9 @@ def make_optimizer_later(failure: Failure) -> Iterator[Candidate]:
         if not isinstance(node, ast.Assign):
             continue
         code = source.code(node)
-        later = source.after(node)
-        uses = [statement for statement in later if reads(statement) & writes(node)]
-        for place in uses[:1] or later[-1:]:
-            lines = ([code], []) if uses else ([], [code])
-            edits = [*source.remove(node), *source.insert(place, *lines)]
+        uses = [later for later in source.after(node) if reads(later) & writes(node)]
+        for place in uses[:1]:
+            edits = [*source.remove(node), *source.insert(place, before=[code])]
             title = f"{code}, before line {place.lineno}"
             yield from edit(OPTIMIZER_LATER, title, {source: edits})
 

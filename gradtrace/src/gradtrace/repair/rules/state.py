@@ -16,17 +16,8 @@ from gradtrace.autograd.syntax import (
     statements_computing,
     writes,
 )
-from gradtrace.repair.edits import Edit, Source, method_called
-from gradtrace.repair.kinds import (
-    CLEAR,
-    COMPUTE_AGAIN,
-    DETACH,
-    DETACH_STATE,
-    DETACH_STORED,
-    NUMBER,
-    RESET_STATE,
-    Repair,
-)
+from gradtrace.repair import kinds
+from gradtrace.repair.edits import Source, method_called
 from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit
 
 _DETACHED = {
@@ -42,20 +33,24 @@ _DETACHED = {
 def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
     """Detach all variables with a graph that a loop carries: ``h = h.detach()``."""
     for statement, loop in failure.loops:
-        kinds = failure.variables(statement)
-        names = [name for name in carried_names(loop) if name in kinds]
-        lines = [_DETACHED[kinds[name]].format(name) for name in names]
-        yield from _in_each_iteration(statement, lines, loop=loop)
+        types = failure.variables(statement)
+        names = [name for name in carried_names(loop) if name in types]
+        lines = [_DETACHED[types[name]].format(name) for name in names]
+        yield from _in_each_iteration(statement, lines, kinds.DETACH_STATE, loop)
 
 
 def _in_each_iteration(
-    statement: Statement, lines: list[str], kind: Repair = DETACH_STATE, loop: Loop | None = None
+    statement: Statement, lines: list[str], kind: kinds.Repair, loop: Loop | None = None
 ) -> Iterator[Candidate]:
-    """Insert lines after the statement or, as a second candidate, at the beginning of its loop."""
+    """Insert lines after the statement or, as a second candidate, at the beginning of its loop.
+
+    A new state is made at the beginning only: before a step it would be one of the old weights.
+    """
     source, title = statement.source, "; ".join(lines)
     loop = loop or next(source.loops_around(statement.node), None)
     member = statement.node if loop is None else source.member_of(loop.body, statement.node)
-    yield from edit(kind, title, {source: source.insert(member, after=lines)})
+    if loop is None or kind != kinds.RESET_STATE:
+        yield from edit(kind, title, {source: source.insert(member, after=lines)})
     if loop is not None:
         title = f"{title} at the beginning of each iteration"
         yield from edit(kind, title, {source: source.first_in(loop.body, lines)})
@@ -94,13 +89,29 @@ def _attributes(failure: Failure) -> list[_Attribute]:
 
 
 def detach_attributes(failure: Failure) -> Iterator[Candidate]:
-    """Detach attributes and dict entries with freed nodes: ``net.mem = net.mem.detach()``."""
-    lines: dict[Statement, list[str]] = {}
+    """Detach attributes and entries, ``net.mem = net.mem.detach()``, or reset them, ``= None``."""
+    detached: dict[Statement, list[str]] = {}
+    reset: dict[Statement, list[str]] = {}
     for attribute in _attributes(failure):
         line = _DETACHED[attribute.kind].format(attribute.path)
-        lines.setdefault(attribute.statement, []).append(line)
-    for statement, of_statement in lines.items():
-        yield from _in_each_iteration(statement, of_statement)
+        detached.setdefault(attribute.statement, []).append(line)
+        if value := _initial_value(failure, attribute):
+            line = f"{attribute.path} = {value}"
+            reset.setdefault(attribute.statement, []).append(line)
+    for kind, lines in ((kinds.DETACH_STATE, detached), (kinds.RESET_STATE, reset)):
+        for statement, of_statement in lines.items():
+            yield from _in_each_iteration(statement, of_statement, kind)
+
+
+def _initial_value(failure: Failure, attribute: _Attribute) -> str | None:
+    """Return the value that ``__init__`` gives an attribute, if only the freed graph trains."""
+    is_needed = "trained_only_there" in failure.diagnosis.get("facts", ())
+    for source in failure.sources if is_needed else ():
+        for target, value in source.assignments():
+            is_initial = getattr(source.function_of(value), "name", "") == "__init__"
+            if is_initial and target == f"self.{attribute.name}":
+                return re.sub(r"\bself\b", attribute.owner, source.code(value))
+    return None
 
 
 def reset_attributes(failure: Failure) -> Iterator[Candidate]:
@@ -118,11 +129,11 @@ def reset_attributes(failure: Failure) -> Iterator[Candidate]:
                     calls[f"{owner}.{function.name}()"] = attribute.statement
                     owner = re.sub(r"(^|\.)\w+$|\[[^\]]*\]$", "", owner)
             for code, statement in sorted(calls.items()):
-                yield from _in_each_iteration(statement, [code], RESET_STATE)
+                yield from _in_each_iteration(statement, [code], kinds.RESET_STATE)
 
 
-def clear_or_detach_entries(failure: Failure) -> Iterator[Candidate]:
-    """Insert ``losses.clear()`` after backward, or detach the entries that are added."""
+def clear_entries(failure: Failure) -> Iterator[Candidate]:
+    """Insert ``losses.clear()`` after backward."""
     for variable in failure.freed_variables:
         statement = next((s for s in failure.running if s.line == variable.frame), None)
         name = variable.name.partition("[")[0]
@@ -134,33 +145,7 @@ def clear_or_detach_entries(failure: Failure) -> Iterator[Candidate]:
             edits = statement.source.insert(statement.node, after=lines)
             verb = "is" if len(names) == 1 else "are"
             question = f"{verb} {', '.join(names)} to begin empty in each iteration?"
-            yield from edit(CLEAR, "; ".join(lines), {statement.source: edits}, question)
-        last = name.rpartition(".")[2]
-        for source in failure.sources:
-            entries = [
-                call.args[0]
-                for container, call in additions(source.tree)
-                if container.rpartition(".")[2] == last and len(call.args) == 1
-            ]
-            for target, value in source.assignments():
-                if re.fullmatch(rf"(.*\.)?{re.escape(last)}\[.*\]", target):
-                    entries.append(value)
-            edits = _detached(source, *entries)
-            yield from edit(DETACH_STORED, f"detach what is put into {last}", {source: edits})
-
-
-def _detached(source: Source, *values: ast.expr) -> list[Edit]:
-    """Detach values; in a display or a comprehension, detach its entries."""
-    edits: list[Edit] = []
-    for value in values:
-        match value:
-            case ast.Dict(values=entries) | ast.List(elts=entries) | ast.Tuple(elts=entries):
-                edits += _detached(source, *entries)
-            case ast.DictComp(value=entry) | ast.ListComp(elt=entry):
-                edits += _detached(source, entry)
-            case _:
-                edits += source.call_method(value, "detach")
-    return edits
+            yield from edit(kinds.CLEAR, "; ".join(lines), {statement.source: edits}, question)
 
 
 def _parallel_lists(failure: Failure, statement: Statement, name: str) -> list[str]:
@@ -172,8 +157,7 @@ def _parallel_lists(failure: Failure, statement: Statement, name: str) -> list[s
     scope = source.scope_of(statement.node)
     loop = next(source.loops_around(statement.node), scope)
     created = writes(*loop.body)  # in each iteration or call
-    filled = {list_ for source in failure.sources for list_, _ in additions(source.tree)}
-    names = {list_.rpartition(".")[2] for list_ in filled}
+    names = {list_.rpartition(".")[2] for s in failure.sources for list_, _ in additions(s.tree)}
     owner, _, last = name.rpartition(".")
     return sorted(
         path
@@ -184,7 +168,7 @@ def _parallel_lists(failure: Failure, statement: Statement, name: str) -> list[s
 
 def compute_again(failure: Failure) -> Iterator[Candidate]:
     """Compute a cached value in each iteration: in the loop, in the method, without a guard."""
-    for cached in failure.cached:
+    for cached in failure.cached if failure.family != "unused_input" else ():
         yield from _in_the_loop(failure, cached)
         yield from _in_the_functions_that_read(failure, cached)
         yield from _without_guard(cached)
@@ -213,7 +197,7 @@ def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
         for target in dict.fromkeys((loop, next(source.loops_around(statement.node)))):
             title = f"compute {', '.join(sorted(names))} inside the loop at line {target.lineno}"
             edits = [*source.first_in(target.body, lines), *removal]
-            yield from edit(COMPUTE_AGAIN, title, {source: edits})
+            yield from edit(kinds.COMPUTE_AGAIN, title, {source: edits})
 
 
 def _operands(failure: Failure, cached: Statement) -> list[ast.stmt]:
@@ -250,7 +234,7 @@ def _in_the_functions_that_read(failure: Failure, cached: Statement) -> Iterator
     if readers and all(map(str.isidentifier, names)) and not names & others:
         edits += source.remove(cached.node)
     title = f"compute {', '.join(sorted(names))} where it is used"
-    yield from edit(COMPUTE_AGAIN, title, {source: edits})
+    yield from edit(kinds.COMPUTE_AGAIN, title, {source: edits})
 
 
 def _without_guard(cached: Statement) -> Iterator[Candidate]:
@@ -259,13 +243,13 @@ def _without_guard(cached: Statement) -> Iterator[Candidate]:
     for guard in source.around(cached.node, ast.If):
         if not guard.orelse:
             title = f"without: if {source.code(guard.test)}"
-            yield from edit(COMPUTE_AGAIN, title, {source: source.unindent(guard)})
+            yield from edit(kinds.COMPUTE_AGAIN, title, {source: source.unindent(guard)})
             return
     function = source.function_of(cached.node)
     for decorator in function.decorator_list if function is not None else ():
         if "cache" in source.code(decorator):
             title = f"without @{source.code(decorator)}"
-            yield from edit(COMPUTE_AGAIN, title, {source: source.remove_line(decorator)})
+            yield from edit(kinds.COMPUTE_AGAIN, title, {source: source.remove_line(decorator)})
 
 
 def narrow_context(failure: Failure) -> Iterator[Candidate]:
@@ -275,59 +259,51 @@ def narrow_context(failure: Failure) -> Iterator[Candidate]:
         if isinstance(block, ast.With) and block.body == [loop]:
             edits = source.swap_heads(block, loop)
             title = f"{source.code(block.items[0].context_expr)} inside the loop"
-            yield from edit(COMPUTE_AGAIN, title, {source: edits})
+            yield from edit(kinds.COMPUTE_AGAIN, title, {source: edits})
 
 
 def detach_before_loop(failure: Failure) -> Iterator[Candidate]:
     """Detach the variables that the advice names before the loop that uses them."""
     for statement, loop in failure.loops:
-        source, kinds = statement.source, failure.variables(statement)
-        names = [name for name in failure.carried if name in kinds and name not in writes(loop)]
-        edits = source.insert(loop, before=[_DETACHED[kinds[name]].format(name) for name in names])
-        yield from edit(DETACH, f"detach {' and '.join(names)}", {source: edits})
+        source, types = statement.source, failure.variables(statement)
+        names = [name for name in failure.carried if name in types and name not in writes(loop)]
+        edits = source.insert(loop, before=[_DETACHED[types[name]].format(name) for name in names])
+        tensors, verb = " and ".join(names), "is" if len(names) == 1 else "are"
+        question = f"{verb} {tensors} not to be trained?"
+        yield from edit(kinds.DETACH, f"detach {tensors}", {source: edits}, question)
 
 
-def sum_numbers(failure: Failure) -> Iterator[Candidate]:
-    """Call ``item()`` on what a statement adds to a total, or to a container that was carried."""
-    for statement in [*failure.at("began_at"), *failure.at("made_at"), *failure.running]:
-        source = statement.source
-        terms: list[ast.expr] = []
-        match statement.node:
+def keep_numbers(failure: Failure) -> Iterator[Candidate]:
+    """Keep numbers: ``total += loss.item()``, ``losses.append(…)``, ``meter.update(…)``."""
+    terms: list[tuple[Source, ast.expr]] = []
+    began = failure.at("began_at")
+    for source, node, _ in [*began, *failure.at("made_at"), *failure.running]:
+        match node:
             case ast.AugAssign(op=ast.Add(), value=term):
-                terms = [term]
+                terms.append((source, term))
             case ast.Assign(value=ast.BinOp(left=left, right=right)):
-                targets = writes(statement.node)
-                terms = [side for side in (left, right) if ast.unparse(side) not in targets]
-        if len(terms) == 1:
-            title = f"add {source.code(terms[0])}.item()"
-            yield from edit(NUMBER, title, {source: source.call_method(terms[0], "item")})
+                others = [side for side in (left, right) if ast.unparse(side) not in writes(node)]
+                terms += [(source, side) for side in others if len(others) == 1]
+    growing = [s.source.function_of(s.node) for s in began if failure.cause == "graph_grows"]
+    names = {function.name for function in growing if function is not None}
     for source in failure.sources:
         for container, call in additions(source.tree):
             if container in failure.carried and len(call.args) == 1:
-                title = f"{container}.append({source.code(call.args[0])}.item())"
-                yield from edit(NUMBER, title, {source: source.call_method(call.args[0], "item")})
-
-
-def pass_numbers(failure: Failure) -> Iterator[Candidate]:
-    """Pass numbers to the function in which a graph grows: ``meter.update(loss.item())``."""
-    for statement in failure.at("began_at") if failure.cause == "graph_grows" else ():
-        function = getattr(statement.source.function_of(statement.node), "name", None)
-        for source in failure.sources:
-            for call in source.all(ast.Call):
-                for argument in call.args if method_called(call) == function else ():
-                    title = f"{source.code(argument)}.item() at line {call.lineno}"
-                    edits = source.call_method(argument, "item")
-                    yield from edit(NUMBER, title, {source: edits})
+                terms.append((source, call.args[0]))
+        for call in source.all(ast.Call):
+            terms += [(source, a) for a in call.args if method_called(call) in names]
+    for source, term in terms:
+        title = f"{source.code(term)}.item() at line {term.lineno}"
+        yield from edit(kinds.NUMBER, title, {source: source.call_method(term, "item")})
 
 
 RULES: tuple[EditRule, ...] = (
     detach_carried_variables,
     detach_attributes,
     reset_attributes,
-    clear_or_detach_entries,
+    clear_entries,
     compute_again,
     narrow_context,
     detach_before_loop,
-    sum_numbers,
-    pass_numbers,
+    keep_numbers,
 )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 
+from gradtrace.autograd.syntax import reads
+from gradtrace.explaining.causes.errors import gradient_counts
 from gradtrace.repair import kinds
 from gradtrace.repair.edits import Edit, Source, call_of, keyword, method_called
 from gradtrace.repair.rule import Candidate, EditRule, Failure, edit
@@ -21,23 +24,18 @@ def create_graph(failure: Failure) -> Iterator[Candidate]:
     # For a backward call it would only be another retain_graph there.
     names = ("grad",) if failure.family in ("freed", "modified") else ("grad", "backward")
     calls = {call: source for source, call in failure.calls(*names)}
-    for statement in failure.running:  # a gradient computed earlier in the same function
-        source = statement.source
-        for call in source.all(ast.Call, source.scope_of(statement.node)):
-            if method_called(call) == "grad":
-                calls.setdefault(call, source)
+    for source, node, _ in failure.running:  # a gradient computed earlier in the same function
+        in_function = source.all(ast.Call, source.scope_of(node))
+        calls |= {call: source for call in in_function if method_called(call) == "grad"}
     for call, source in calls.items():
         if keyword(call, "create_graph") is None:
-            retains = [argument for argument in call.keywords if argument.arg == "retain_graph"]
-            edits = source.set_keywords(call, create_graph="True")
-            if retains:  # create_graph=True includes it
-                edits = source.replace(retains[0], "create_graph=True")
             title = f"create_graph=True at line {call.lineno}"
+            edits = source.set_keywords(call, create_graph="True")
             yield from edit(kinds.CREATE_GRAPH, title, {source: edits})
 
 
 def options(failure: Failure) -> Iterator[Candidate]:
-    """Set an option of ``grad``, checkpoints or DistributedDataParallel, or drop a checkpoint."""
+    """Set ``use_reentrant=False``, ``allow_unused=True``, or leave the checkpoint out."""
     checkpoints: dict[Source, list[Edit]] = {}
     for source in failure.sources:
         for call in source.all(ast.Call):
@@ -51,9 +49,6 @@ def options(failure: Failure) -> Iterator[Candidate]:
                     yield from edit(kinds.SWITCH, f"{code}, not checkpointed", {source: edits})
                 if value is not None and source.code(value) != "False":
                     checkpoints.setdefault(source, []).extend(source.replace(value, "False"))
-            elif name in ("DistributedDataParallel", "DDP"):
-                edits = source.set_keywords(call, find_unused_parameters="True")
-                yield from edit(kinds.SWITCH, "find_unused_parameters=True", {source: edits})
     yield from edit(kinds.USE_REENTRANT, "checkpoint(…, use_reentrant=False)", checkpoints)
     for statement in failure.running if failure.family == "unused_input" else ():
         source, gradient = statement.source, call_of(statement.source, statement.node, "grad")
@@ -63,21 +58,47 @@ def options(failure: Failure) -> Iterator[Candidate]:
                 yield from edit(kinds.SWITCH, f"{option}=True", {source: edits})
 
 
+def pass_argument(failure: Failure) -> Iterator[Candidate]:
+    """Give a call an argument that another call of the same function has: ``model(x, params)``."""
+    for statement in failure.running if failure.family == "unused_input" else ():
+        source = statement.source
+        calls = [*source.all(ast.Call, source.scope_of(statement.node))]
+        for call, other in itertools.permutations(calls, 2):
+            function = source.code(call.func)
+            if function != source.code(other.func):
+                continue
+            names = {given.arg for given in call.keywords}
+            for argument in (*other.args[len(call.args) :][:1], *other.keywords):
+                arguments = map(source.code, (*call.args, argument, *call.keywords))
+                code = f"{function}({', '.join(arguments)})"
+                if reads(argument) and getattr(argument, "arg", "") not in names:
+                    title, edits = f"{code} at line {call.lineno}", source.replace(call, code)
+                    yield from edit(kinds.PASS_ARGUMENT, title, {source: edits})
+
+
+def attention_by_parts(failure: Failure) -> Iterator[Candidate]:
+    """Compute attention by operations with a second derivative, which the fused kernels lack."""
+    if "_scaled_dot_product" not in failure.run.error_line:
+        return
+    head = "with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):"
+    for source in failure.sources:
+        for node in source.statements():
+            is_fused = call_of(source, node, "scaled_dot_product_attention")
+            if (is_fused or node in failure.computing) and source.has_own_lines(node):
+                title = f"SDPBackend.MATH at line {node.lineno}"
+                edits = source.indent_under(head, [node])
+                yield from edit(kinds.SWITCH, title, {source: edits})
+
+
 def return_none(failure: Failure) -> Iterator[Candidate]:
     """Return ``None`` for the inputs of a custom function for which a gradient is missing."""
-    pattern = r"(\w+)Backward returned an incorrect .*expected (\d+), got (\d+)"
-    match = re.search(pattern, failure.run.error_line)
-    missing = ["None"] * (int(match[2]) - int(match[3])) if match else []
-    for source in failure.sources if match and missing else ():
-        returns = [
-            node
-            for node in source.all(ast.Return)
-            if getattr(source.class_of(node), "name", "") == match[1]  # type: ignore[index]
-            and getattr(source.function_of(node), "name", "") == "backward"
-        ]
+    expected, returned = gradient_counts(failure.run.error_line) or (0, 0)
+    missing = ["None"] * (expected - returned)
+    for statement in failure.at("began_at") if missing else ():
+        source, function = statement.source, statement.source.scope_of(statement.node)
         for first, last in (([], missing), (missing, [])):  # which inputs they are of
             edits: list[Edit] = []
-            for node in returns:
+            for node in source.all(ast.Return, function):
                 entries = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
                 codes = [*first, *(source.code(entry) for entry in entries if entry), *last]
                 title = f"return {', '.join(codes)}"
@@ -89,13 +110,11 @@ def return_none(failure: Failure) -> Iterator[Candidate]:
 def flags(failure: Failure) -> Iterator[Candidate]:
     """Turn off the program's own options for checkpoints and caches."""
     for source in failure.sources:
-        settings: list[tuple[str, ast.expr]] = []
-        settings += [(str(argument.arg), argument.value) for argument in source.all(ast.keyword)]
+        settings = [(str(argument.arg), argument.value) for argument in source.all(ast.keyword)]
+        settings += [(source.code(a.targets[0]), a.value) for a in source.all(ast.Assign)]
         for of_function in source.all(ast.arguments):
             names = [parameter.arg for parameter in of_function.args]
             settings += zip(reversed(names), reversed(of_function.defaults), strict=False)
-        for assign in source.all(ast.Assign):
-            settings.append((source.code(assign.targets[0]), assign.value))
         for name, value in settings:
             if _FLAGS.search(name) and source.code(value) == "True":
                 title = f"{name}=False at line {value.lineno}"
@@ -123,8 +142,8 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
             on_purpose = method_called(call) == "detach" and failure.family == "no_graph"
             of_cut = question or (f"is {receiver} to be trained?" if on_purpose else None)
             if "Can't call numpy()" in failure.run.error_line:
-                edits = source.call_method(call.func.value, "detach")
                 title = f"{receiver}.detach() at line {line}"
+                edits = source.call_method(call.func.value, "detach")
                 yield from edit(kinds.NUMBER, title, {source: edits})
                 continue
             edits = source.drop_call(call)
@@ -146,16 +165,16 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
 def without_data(failure: Failure) -> Iterator[Candidate]:
     """Put a computed tensor, with its graph, in the place of a parameter whose ``.data`` is set."""
     edits: dict[Source, list[Edit]] = {}
-    for statement in failure.at("began_at") if failure.cause == "never_trained" else ():
-        source = statement.source
-        for node in source.suite_of(statement.node):
-            match node:
-                case ast.Assign([ast.Attribute(ast.Attribute() as parameter, "data")], value):
-                    code, name = source.code(parameter), f"new_{parameter.attr}"
-                    exchange = [f"del {code}", f"{code} = {name}"]
-                    computed = source.replace(node, f"{name} = {source.code(value)}")
-                    both = [*computed, *source.insert(node, after=exchange)]
-                    edits.setdefault(source, []).extend(both)
+    suites = ((s.source, s.source.suite_of(s.node)) for s in failure.nearby)
+    nodes = {node: source for source, suite in suites for node in suite}
+    for node, source in nodes.items() if failure.cause == "never_trained" else ():
+        match node:
+            case ast.Assign([ast.Attribute(ast.Attribute() as parameter, "data")], value):
+                code, name = source.code(parameter), f"new_{parameter.attr}"
+                exchange = [f"del {code}", f"{code} = {name}"]
+                computed = source.replace(node, f"{name} = {source.code(value)}")
+                both = [*computed, *source.insert(node, after=exchange)]
+                edits.setdefault(source, []).extend(both)
     title = "the tensors themselves in place of parameters with another .data"
     yield from edit(kinds.KEEP_GRADIENT, title, edits)
 
@@ -180,7 +199,10 @@ def _operands(source: Source, expression: ast.expr) -> list[ast.Name]:
 
 
 def _stacked(source: Source, node: ast.stmt) -> Iterator[Candidate]:
-    """Replace ``torch.tensor([a, b])``, which copies numbers, by ``torch.stack``."""
+    """Replace ``torch.tensor([a, b])``, which copies numbers, by ``torch.stack``.
+
+    Other candidates also remove ``loss.requires_grad = True``, which raises for a result.
+    """
     for call in source.all(ast.Call, node):
         function = source.code(call.func)
         if function not in ("torch.tensor", "torch.FloatTensor", "torch.Tensor") or not call.args:
@@ -189,24 +211,53 @@ def _stacked(source: Source, node: ast.stmt) -> Iterator[Candidate]:
         if isinstance(call.args[0], ast.Name):
             edits = source.replace(call, code)
             yield from edit(kinds.KEEP_GRADIENT, f"{code}, not a copy", {source: edits})
-        if isinstance(call.args[0], ast.ListComp | ast.List | ast.Tuple | ast.Name):
             stack = f"torch.stack([torch.as_tensor(value) for value in {code}])"
-            title = f"torch.stack in place of {function}, which makes new numbers"
-            yield from edit(kinds.KEEP_GRADIENT, title, {source: source.replace(call, stack)})
+        elif isinstance(call.args[0], ast.ListComp | ast.List | ast.Tuple):
+            stack = _stack(source, call.args[0])
+        else:
+            continue
+        title = f"torch.stack in place of {function}, which makes new numbers"
+        edits = source.replace(call, stack)
+        yield from edit(kinds.KEEP_GRADIENT, title, {source: edits})
+        for statement in source.statements():
+            if re.fullmatch(r"\w+\.requires_grad( = True|_\(\))", source.code(statement)):
+                both = [*edits, *source.remove(statement)]
+                of_both = f"{title}; without {source.code(statement)}"
+                yield from edit(kinds.KEEP_GRADIENT, of_both, {source: both})
+
+
+def _stack(source: Source, value: ast.expr) -> str:
+    """Return code that stacks the tensors of a list, without the ``.item()`` of each."""
+    match value:
+        case ast.ListComp(elt=entry):
+            entries = [entry]
+        case ast.List(elts=entries) | ast.Tuple(elts=entries):
+            pass
+        case ast.Call(func=ast.Attribute(value=tensor, attr="item")):
+            return source.code(tensor)
+        case _:
+            return f"torch.as_tensor({source.code(value)})"
+    edits = [part for entry in entries for part in source.replace(entry, _stack(source, entry))]
+    return f"torch.stack({source.code_with(value, edits)})"
 
 
 def open_regions(failure: Failure) -> Iterator[Candidate]:
-    """Remove ``torch.no_grad()`` around a statement, or limit ``set_grad_enabled`` to a block."""
-    if failure.family != "no_graph" and failure.cause != "never_trained":
+    """Remove ``torch.no_grad()`` around a statement, or end its block earlier."""
+    is_cut_off = failure.family == "no_graph" or failure.cause == "never_trained"
+    if not is_cut_off or "Inference tensors" in failure.run.error_line:
         return
     question = _question(failure)
     for statement in failure.nearby:
         source = statement.source
         for block in source.around(statement.node, ast.With):
             context = source.code(block.items[0].context_expr)
-            if _REGIONS.search(context) and len(block.items) == 1:
+            if not _REGIONS.search(context) or len(block.items) > 1:
+                continue
+            for kept, first in enumerate(block.body):
                 title = f"without {context} at line {block.lineno}"
-                edits = source.unindent(block)
+                if kept:
+                    title = f"line {first.lineno} and those after it outside of {context}"
+                edits = source.unindent(block, kept)
                 yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, question)
         function = source.function_of(statement.node)
         for decorator in function.decorator_list if function is not None else ():
@@ -214,18 +265,6 @@ def open_regions(failure: Failure) -> Iterator[Candidate]:
                 title = f"without @{source.code(decorator)}"
                 edits = source.remove_line(decorator)
                 yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, question)
-        if call_of(source, statement.node, "set_grad_enabled"):
-            title = f"with torch.no_grad(): from line {statement.node.lineno} to its block's end"
-            edits = _limited_switch(source, statement.node)
-            yield from edit(kinds.KEEP_GRADIENT, title, {source: edits})
-
-
-def _limited_switch(source: Source, node: ast.stmt) -> list[Edit]:
-    """Replace ``set_grad_enabled(False)`` by ``torch.no_grad()`` around the rest of the block."""
-    following = source.after(node)
-    if not following or not source.has_own_lines(node):
-        return []
-    return [*source.remove(node), *source.indent_under("with torch.no_grad():", following)]
 
 
 def without_inference_mode(failure: Failure) -> Iterator[Candidate]:
@@ -242,6 +281,8 @@ def without_inference_mode(failure: Failure) -> Iterator[Candidate]:
 RULES: tuple[EditRule, ...] = (
     create_graph,
     options,
+    pass_argument,
+    attention_by_parts,
     return_none,
     flags,
     remove_or_move_cuts,
