@@ -577,3 +577,18 @@ def test_losses_that_are_differentiated_under_a_condition_get_their_own_inputs(l
         "    d_loss.backward(inputs=list(D), retain_graph=True)\nif g_loss is not None:\n"
         "    g_loss.backward(inputs=list(G))\nopt_d.step()\nopt_g.step()\n"
     )
+
+
+def test_a_silent_failure_does_not_blame_the_backward_calls(tmp_path):
+    """A graph of the gradients would silence some warnings, and train nothing else."""
+    path = tmp_path / "train.py"
+    path.write_text("layers = [nn.Linear(2, 2)]\nloss = f(layers)\nloss.backward()\n")
+    none = frozenset()
+    site = (ProgramLine(str(path), 3, "<module>"),)
+    call = ObservedCall(1, site, "", (), Counter(), 0, 0, none, none, none)
+    run = ProgramRun(events=[call], files=[str(path)])
+    places = [{"file": str(path), "line": line} for line in (1, 3)]
+    run.diagnosis = {"family": "silent", "cause": "in_no_optimizer"}
+    run.diagnosis |= dict(zip(("began_at", "raised_at"), places, strict=True))
+    listed = candidates(run, pytest.fail)
+    assert {one.repair.name for one in listed}.isdisjoint({"create_graph", "retain_graph"})

@@ -171,8 +171,8 @@ class Failure:
         return [*self.at("began_at"), *self.running, *readers]
 
     def calls(self, *names: str) -> Iterator[tuple[Source, ast.Call]]:
-        """Yield the calls of these names in the statements of :attr:`nearby`, with their files."""
-        for source, node, _ in self.nearby:
+        """Yield the calls of these names at ``began_at`` or in the traceback, with their files."""
+        for source, node, _ in self.nearby if self.run.raised_at else self.at("began_at"):
             calls = source.all(ast.Call, node)
             yield from ((source, call) for call in calls if method_called(call) in names)
 
