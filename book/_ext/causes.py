@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
 from gradtrace.explaining import causes
-from gradtrace.explaining.causes import Cause, Criterion, Fix
+from gradtrace.explaining.causes.table import Cause, Criterion, Fix
 
 
 def own_text(text: str, *before: nodes.Node) -> nodes.paragraph:

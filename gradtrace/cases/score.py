@@ -102,7 +102,9 @@ def judge(
         "cause": report is not None and report["cause"] in case.causes,
     }
     places = (
-        {key: _at(report[f"{key}_at"]) for key in ("raised", "began", "made")} if report else {}
+        {key: _at(report[f"{key}_at"]) for key in ("raised", "began", "made", "stored")}
+        if report
+        else {}
     )
     if case.raises:
         marks["raised"] = places.get("raised") in case.raises

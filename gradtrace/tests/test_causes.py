@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from gradtrace.explaining.causes import CAUSES, CRITERIA, FACTS, FAMILIES, PATTERNS, Fix, family_of
+from gradtrace.explaining.causes import CAUSES, CRITERIA, FACTS, FAMILIES, PATTERNS, family_of
+from gradtrace.explaining.causes.table import Fix
 from gradtrace.explaining.diagnose import EVIDENCE as GATHERED
 from gradtrace.explaining.diagnose import NAMING_EVIDENCE
 from gradtrace.explaining.evidence.function import FunctionEvidence

@@ -1023,3 +1023,48 @@ def test_a_parameter_in_a_dict_with_the_keys_of_the_registered_ones_is_found():
             optimizer.step()
     assert watching.broken is None
     assert [finding.cause for finding in watching.findings] == ["in_no_optimizer"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_line_that_stored_a_carried_tensor_is_named(strict):
+    weight, memory = torch.ones(2, requires_grad=True), [torch.zeros(2)]
+    with pytest.raises(RuntimeError, match="second time") as failure, watch(strict=strict):
+        for _ in range(2):
+            state = (weight * memory[-1]).exp()
+            state.sum().backward()
+            memory.append(state)
+    diagnosis = explanation_of(failure.value)
+    assert diagnosis.stored_at.text == "memory.append(state)"
+    assert f"  stored:  {diagnosis.stored_at}" in diagnosis.text()
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_operation_without_a_second_derivative_is_named(strict):
+    points = torch.rand(3, 2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="not implemented") as failure, watch(strict=strict):
+        distance = torch.cdist(points, points + 1).sum()
+        (slope,) = torch.autograd.grad(distance, points, create_graph=True)
+        slope.sum().backward()
+    diagnosis = explanation_of(failure.value)
+    assert diagnosis.made_at.text.startswith("distance = torch.cdist")
+    assert "cdist has no second derivative" in diagnosis.text()
+    assert "(x[:, None] - y)" in diagnosis.fix
+
+
+def test_all_changed_tensors_are_named():
+    rate = torch.rand(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="inplace") as failure, watch(strict=True):
+        first, second = rate.exp(), rate.sigmoid()
+        first += 1
+        second += 1
+        (first + second).sum().backward()
+    assert set(explanation_of(failure.value).carried_by.split(", ")) == {"first", "second"}
+
+
+def test_the_line_that_computed_an_output_without_the_input_is_named():
+    model, image = torch.nn.Linear(2, 1), torch.rand(1, 2)
+    with pytest.raises(RuntimeError, match="not have been used") as failure, watch():
+        score = model(image).sum()
+        image = image.clone().requires_grad_()
+        torch.autograd.grad(score, image)
+    assert explanation_of(failure.value).began_at.text == "score = model(image).sum()"

@@ -1,4 +1,4 @@
-# obeys: detach fake where the second loss reads it
+# obeys: detach fake where d_loss reads it
 import torch
 import torch.nn.functional as F
 from torch import nn

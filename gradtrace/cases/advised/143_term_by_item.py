@@ -1,4 +1,4 @@
-# obeys: remove what detaches these parameters from the loss
+# obeys: use PyTorch operations in place of .item(), torch.tensor and numpy
 import torch
 import torch.nn.functional as F
 from torch import nn

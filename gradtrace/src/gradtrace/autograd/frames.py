@@ -119,6 +119,13 @@ def belongs_to_user(kind: type) -> bool:
     return not _in_library(file)
 
 
+def files_of(kind: type) -> dict[str, None]:
+    """Return the files of the program that define the methods of a class, its own file first."""
+    methods = (method for base in kind.__mro__ for method in vars(base).values())
+    codes = (method.__code__ for method in methods if isinstance(method, FunctionType))
+    return {code.co_filename: None for code in codes if is_users(code)}
+
+
 def place_of(kind: type, method: str) -> str:
     """Return a class's name with the file and line of one of its methods: ``Clip (ops.py:12)``."""
     code = code_of(getattr(kind, method))

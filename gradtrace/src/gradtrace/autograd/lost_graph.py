@@ -1,22 +1,25 @@
 """Find in the source where a value lost its graph, for a watch that did not record it.
 
-The expression on which ``backward()`` was called is followed through the assignments of its scope
-and the functions of the program that it calls. It lost its graph only if each of its operands did,
-so a detached target beside a prediction is no explanation.
+The expression on which ``backward()`` was called is followed through the assignments of its scope,
+the functions of the program that it calls and, for an argument, the caller. It lost its graph only
+if each of its operands did, so a detached target beside a prediction is no explanation. If the
+source leaves an operand open, a lenient reader finds where the others may have lost it.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
-from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from collections.abc import Iterable, Mapping
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import Location, code_of, is_users, reach
-from gradtrace.autograd.syntax import names
+from gradtrace.autograd.frames import Location, is_users, reach, user_frame
+from gradtrace.autograd.syntax import Function, additions, names
 
 # What a method or attribute of this name returns has no graph; the value says how it was lost.
 _METHODS = {
@@ -34,7 +37,7 @@ _CONSTANTS = int, float, str, type(None), torch.dtype, torch.device, ModuleType
 
 
 class Detachment(NamedTuple):
-    """How a value lost its graph: ``"region"``, ``"copy"``, ``"detach"`` or ``"operation"``.
+    """How a value lost its graph, as in :class:`gradtrace.watching.record.Cut`.
 
     ``"line"`` if the source does not show how, but the value has no graph and an operand has one.
     """
@@ -43,28 +46,17 @@ class Detachment(NamedTuple):
     location: Location
 
 
-def find(frame: FrameType) -> Detachment | None:
-    """Return where the tensor on which the running line calls backward lost its graph, if known."""
-    reader = _Reader.of(frame)
-    if reader is None:
-        return None
-    for node in reader.nodes:
-        if isinstance(node, ast.Call) and source.covers(node, frame.f_lineno):
-            root = _root(node)
-            detachments = None if root is None else reader.detachments(root)
-            if detachments:
-                return detachments[0]
+def find(frame: FrameType, lenient: bool = False) -> Detachment | None:
+    """Return how and where the value on which this line calls ``backward()`` lost its graph.
+
+    A ``lenient`` search returns where it may have lost the graph.
+    """
+    reader = _Reader.of(frame, lenient)
+    calls = () if reader is None else reader.calls_at(frame.f_lineno)
+    for root in filter(None, map(_root, calls)):
+        if reader is not None and (detachments := reader.detachments(root)):
+            return detachments[0]
     return None
-
-
-def _root(call: ast.Call) -> ast.expr | None:
-    """Return ``x`` of ``x.backward()``, or of ``grad(x, …)`` and ``backward(x)`` of autograd."""
-    function = call.func
-    if not isinstance(function, ast.Attribute) or function.attr not in ("backward", "grad"):
-        return None
-    if ast.unparse(function.value).endswith("autograd"):
-        return call.args[0] if call.args else None
-    return function.value if function.attr == "backward" else None
 
 
 def has_no_graph(frame: FrameType, expression: ast.expr) -> bool:
@@ -77,27 +69,44 @@ class _Reader:
     """Finds where the values in one scope of a file lost their graphs.
 
     ``variables`` maps names to their values. ``arguments`` maps each parameter to the expression
-    that the caller passes, with the caller's reader.
+    that the caller passes, with the caller's reader. A ``lenient`` reader takes values that the
+    source leaves open for constants, and all assignments of a variable for possible.
     """
 
     def __init__(
         self,
         file: str,
         scope: source.Scope,
-        variables: dict[str, Any],
+        variables: Mapping[str, Any],
         arguments: dict[str, tuple[_Reader, ast.expr]],
+        lenient: bool = False,
         depth: int = 0,
     ):
         self._file, self._variables, self._arguments = file, variables, arguments
-        self._scope, self._depth = scope, depth
+        self._scope, self._lenient, self._depth = scope, lenient, depth
+        self._read: set[str] = set()  # the variables whose assignments are being read
         self.nodes = list(source.own_nodes(scope))
 
     @classmethod
-    def of(cls, frame: FrameType) -> _Reader | None:
+    def of(cls, frame: FrameType, lenient: bool = False, depth: int = 0) -> _Reader | None:
         """Return the reader of a frame's code, with the values that its variables have now."""
-        scope = source.scope_of(frame)
+        scope, caller = source.scope_of(frame), user_frame(frame.f_back)
+        if scope is None:
+            return None
         variables = {**frame.f_globals, **frame.f_locals}
-        return None if scope is None else cls(frame.f_code.co_filename, scope, variables, {})
+        reader = cls(frame.f_code.co_filename, scope, variables, {}, lenient, depth)
+        if isinstance(scope, Function) and caller is not None and depth < _MAX_CALLS:
+            outer = cls.of(caller, lenient, depth + 1)
+            calls = [] if outer is None else outer.calls_at(caller.f_lineno)
+            calls = [call for call in calls if _name(call) == scope.name]
+            if outer is not None and len(calls) == 1:
+                reader._arguments = outer._passed(calls[0], scope)
+        return reader
+
+    def calls_at(self, line: int) -> list[ast.Call]:
+        """Return the calls in this scope that cover a line."""
+        calls = (node for node in self.nodes if isinstance(node, ast.Call))
+        return [call for call in calls if source.covers(call, line)]
 
     def detachments(self, expression: ast.expr) -> list[Detachment] | None:
         """Return where the operands lost their graphs; None if one may have a graph.
@@ -116,12 +125,16 @@ class _Reader:
                 detachments = self._together(_operands(expression)) or self._lost(
                     "operation", expression
                 )
+            case ast.Attribute(attr="grad"):
+                detachments = self._lost("first_order", expression)
             case ast.Attribute(attr=attribute) if attribute in _METHODS:
                 detachments = self._lost(_METHODS[attribute], expression)
             case ast.Attribute():
                 detachments = self._of_variable(expression)
             case ast.Call():
                 detachments = self._of_call(expression)
+            case ast.ListComp(elt=element) | ast.GeneratorExp(elt=element):
+                detachments = self.detachments(element)
             case (
                 ast.BinOp()
                 | ast.UnaryOp()
@@ -132,16 +145,23 @@ class _Reader:
             ):
                 detachments = self._together(_operands(expression))
             case _:
-                detachments = None
+                detachments = self._open
         return [] if detachments is None and isinstance(value, _CONSTANTS) else detachments
+
+    @property
+    def _open(self) -> list[Detachment] | None:
+        """What to conclude where the source leaves a value open."""
+        return [] if self._lenient else None
 
     def _value(self, expression: ast.expr) -> Any:
         """Return the value of a name or attribute, if known, without running any code."""
         if isinstance(expression, ast.Name):
+            if expression.id in self._variables:
+                return self._variables[expression.id]
             reader, argument = self._arguments.get(expression.id, (None, expression))
             if reader is not None:
                 return reader._value(argument)
-            return self._variables.get(expression.id, _UNKNOWN)
+            return getattr(builtins, expression.id, _UNKNOWN)
         if isinstance(expression, ast.Attribute):
             owner = self._value(expression.value)
             for part in ("_modules", "_parameters") if isinstance(owner, torch.nn.Module) else ():
@@ -154,13 +174,7 @@ class _Reader:
         return [Detachment(how, Location(self._file, node.lineno))]
 
     def _together(self, expressions: list[ast.expr]) -> list[Detachment] | None:
-        detachments: list[Detachment] = []
-        for expression in expressions:
-            operand_detachments = self.detachments(expression)
-            if operand_detachments is None:
-                return None
-            detachments += operand_detachments
-        return detachments
+        return _all(map(self.detachments, expressions))
 
     def _of_variable(self, variable: ast.Name | ast.Attribute) -> list[Detachment] | None:
         """Return where a variable's last assigned value lost its graph; None if it may have one."""
@@ -169,9 +183,11 @@ class _Reader:
             node
             for node in self.nodes
             if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
-            and node.lineno < variable.lineno
+            and (self._lenient or node.lineno < variable.lineno)
             and name in names(node, ast.Store)
         ]
+        if self._lenient and assignments:
+            return self._of_any(name, assignments)
         assignment = max(assignments, key=lambda node: node.lineno, default=None)
         if assignment is None:
             reader, argument = self._arguments.get(name, (None, variable))
@@ -179,27 +195,43 @@ class _Reader:
                 return reader.detachments(argument)
             if isinstance(tensor, torch.Tensor):
                 return []
-            return None if isinstance(variable, ast.Name) else self.detachments(variable.value)
+            if isinstance(variable, ast.Attribute):
+                return self.detachments(variable.value)
+            return self._open
         value = source.value_of(assignment, name)
         detachments = None if value is None else self._of_result(value)
         if detachments is None and isinstance(tensor, torch.Tensor):  # it has no graph
             return self._of_line(tensor, assignment)
         return detachments
 
-    def _of_line(self, tensor: torch.Tensor, assignment: ast.stmt) -> list[Detachment] | None:
+    def _of_any(self, name: str, assignments: list[Any]) -> list[Detachment] | None:
+        """Return where any value of a variable lost its graph; None if each may have one."""
+        if name in self._read:
+            return []
+        self._read.add(name)
+        values = [source.value_of(statement, name) or statement.value for statement in assignments]
+        added = (call for node in self.nodes for place, call in additions(node) if place == name)
+        values += [call.args[-1] for call in added if call not in values]
+        detachments = _any([self._of_result(value) for value in values if value is not None])
+        self._read.discard(name)
+        return detachments
+
+    def _of_line(self, tensor: torch.Tensor, assignment: Any) -> list[Detachment] | None:
         """Return the line that assigns a tensor without a graph, if an operand has a graph.
 
-        If none has, return None if frozen parameters may be the reason, else an empty list.
+        A function that the line calls may show more. None if frozen parameters may be the reason.
         """
         read = [node for node in ast.walk(assignment) if isinstance(node, ast.Name | ast.Attribute)]
         owners = {id(node.value) for node in read if isinstance(node, ast.Attribute)}
         values = [self._value(node) for node in read if id(node) not in owners]
-        if any(map(_has_graph, values)):
-            integers = not (tensor.is_floating_point() or tensor.is_complex())
-            how = "operation" if integers else "line"
-            return [Detachment(how, Location(self._file, assignment.lineno))]
-        frozen = any(isinstance(v, torch.nn.Module) and [*v.parameters()] for v in values)
-        return None if frozen else []
+        if not any(map(_has_graph, values)):
+            frozen = any(isinstance(v, torch.nn.Module) and [*v.parameters()] for v in values)
+            return None if frozen else []
+        line = Detachment("line", Location(self._file, assignment.lineno))
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            return [line._replace(how="operation")]
+        scope = self._file, self._scope, self._variables, self._arguments
+        return _Reader(*scope, lenient=True)._of_result(assignment.value) or [line]
 
     def _of_result(self, value: ast.expr) -> list[Detachment] | None:
         """Return where a value of this scope lost its graph; None if it may have a graph."""
@@ -207,12 +239,13 @@ class _Reader:
         return self.detachments(value) if region is None else self._lost("region", region)
 
     def _of_call(self, call: ast.Call) -> list[Detachment] | None:
-        function = call.func
+        function, name = call.func, _name(call)
+        receiver = [function.value] if isinstance(function, ast.Attribute) else []
         operands = [*call.args, *(keyword.value for keyword in call.keywords)]
-        if isinstance(function, ast.Attribute):
-            name, receiver = function.attr, [function.value]
-        else:
-            name, receiver = ast.unparse(function), []
+        if _is_grad(call):
+            return None if _sets(call, "create_graph") else self._lost("first_order", call)
+        if name == "checkpoint" and self._lenient and _sets(call, "use_reentrant", default=True):
+            return self._lost("checkpoint", call)
         if name in _COPIES and call.args:
             computed = any(isinstance(node, ast.Call) for node in ast.walk(call.args[0]))
             computed |= _has_graph(self._value(call.args[0]))
@@ -220,26 +253,43 @@ class _Reader:
         if name in _METHODS and receiver:
             return self._lost(_METHODS[name], call)
         value = self._value(function.func if isinstance(function, ast.Call) else function)
-        code = _code_of(value)
-        if code is not None and (detachments := self._of_function(name, code, call)) is not None:
-            return detachments
+        called = _of_program(value)
+        if called is not None or value is _UNKNOWN:
+            detachments = self._of_function(name, called, call)
+            if detachments is not None:
+                return detachments
         if _only_computes(value):
-            detachments = self._together(operands)
+            of_tensor = receiver and isinstance(self._value(receiver[0]), torch.Tensor)
+            detachments = self._together(receiver + operands if of_tensor else operands)
             # Frozen parameters may be the reason where nothing else is.
             frozen = isinstance(value, torch.nn.Module) and [*value.parameters()]
             return (detachments or None) if frozen else detachments
-        if receiver:
+        if receiver and not isinstance(value, torch.nn.Module):
             return self._together(receiver if name in _OF_RECEIVER else receiver + operands)
-        return self._of_function(name, None, call)
+        return None
 
     def _of_function(
-        self, name: str, code: CodeType | None, call: ast.Call
+        self, name: str, called: FunctionType | None, call: ast.Call
     ) -> list[Detachment] | None:
         """Return where a function's return value lost its graph; None if it may have one."""
-        file = self._file if code is None else code.co_filename
-        function = source.function_named(file, name) if code is None else source.function_of(code)
+        file, function = self._file, source.function_named(self._file, name)
+        if called is not None:
+            file, function = called.__code__.co_filename, source.function_of(called.__code__)
         if function is None or self._depth == _MAX_CALLS:
             return None
+        if called is not None:  # a local variable or parameter may have a global's name
+            local = called.__code__.co_varnames
+            known = {name: v for name, v in called.__globals__.items() if name not in local}
+        else:
+            known = {n: v for n, v in self._variables.items() if isinstance(v, ModuleType)}
+        arguments, depth = self._passed(call, function), self._depth + 1
+        reader = _Reader(file, function, known, arguments, self._lenient, depth)
+        returned = (node.value for node in reader.nodes if isinstance(node, ast.Return))
+        results = [reader._of_result(value) for value in returned if value is not None]
+        return _any(results) if self._lenient or not results else _all(results)
+
+    def _passed(self, call: ast.Call, function: Function) -> dict[str, tuple[_Reader, ast.expr]]:
+        """Return the expression that a call passes for each parameter of a function."""
         called, parameters = call.func, [parameter.arg for parameter in function.args.args]
         passed = [*call.args]
         if parameters[:1] == ["self"]:
@@ -247,12 +297,48 @@ class _Reader:
                 called = called.value  # the object of the method, not a module that is called
             passed.insert(0, called)
         arguments = {p: (self, value) for p, value in zip(parameters, passed, strict=False)}
-        arguments |= {kw.arg: (self, kw.value) for kw in call.keywords if kw.arg is not None}
-        modules = {n: v for n, v in self._variables.items() if isinstance(v, ModuleType)}
-        reader = _Reader(file, function, modules, arguments, self._depth + 1)
-        results = [node.value for node in reader.nodes if isinstance(node, ast.Return)]
-        result = results[0] if len(results) == 1 else None
-        return None if result is None else reader._of_result(result)
+        return arguments | {kw.arg: (self, kw.value) for kw in call.keywords if kw.arg is not None}
+
+
+def _all(parts: Iterable[list[Detachment] | None]) -> list[Detachment] | None:
+    """Return the detachments of values that are used together; None if one may have a graph."""
+    detachments: list[Detachment] = []
+    for part in parts:
+        if part is None:
+            return None
+        detachments += part
+    return detachments
+
+
+def _any(parts: Iterable[list[Detachment] | None]) -> list[Detachment] | None:
+    """Return the detachments of the possible values; None if each of them may have a graph."""
+    lost = [part for part in parts if part is not None]
+    return _all(lost) if lost else None
+
+
+def _root(call: ast.Call) -> ast.expr | None:
+    """Return the tensor of a call: ``x.backward()``, ``grad(x, …)``."""
+    function = call.func
+    if _is_grad(call) or ast.unparse(function).endswith("autograd.backward"):
+        outputs = (k.value for k in call.keywords if k.arg in ("outputs", "tensors"))
+        return next(iter((*call.args[:1], *outputs)), None)
+    if isinstance(function, ast.Attribute) and function.attr == "backward":
+        return function.value
+    return None
+
+
+def _is_grad(call: ast.Call) -> bool:
+    return ast.unparse(call.func) == "grad" or ast.unparse(call.func).endswith("autograd.grad")
+
+
+def _sets(call: ast.Call, keyword: str, default: bool = False) -> bool:
+    """Whether a call may pass a true value for this keyword argument."""
+    value = next((k.value for k in call.keywords if k.arg == keyword), ast.Constant(default))
+    return not isinstance(value, ast.Constant) or bool(value.value)
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
 
 
 def _only_computes(function: Any) -> bool:
@@ -260,15 +346,15 @@ def _only_computes(function: Any) -> bool:
     if isinstance(function, torch.nn.Module):
         return not any(parameter.requires_grad for parameter in function.parameters())
     module = getattr(function, "__module__", None) if callable(function) else None
-    return (module or "").partition(".")[0] == "torch"
+    return (module or "").partition(".")[0] in ("torch", "builtins")
 
 
-def _code_of(function: Any) -> CodeType | None:
-    """Return the code of a function of the program, or of a module's forward()."""
+def _of_program(function: Any) -> FunctionType | None:
+    """Return a function of the program, or a module's forward(), without its decorators."""
     if isinstance(function, torch.nn.Module):
         function = type(function).forward
-    code = code_of(function) if isinstance(function, FunctionType | MethodType) else None
-    return code if code is not None and is_users(code) else None
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    return function if isinstance(function, FunctionType) and is_users(function.__code__) else None
 
 
 def _has_graph(value: Any) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import posixpath
 import re
 from collections.abc import Iterator
 from types import CodeType, FrameType
@@ -88,12 +89,16 @@ def is_conditional(place: Location) -> bool:
 
 def region_around(frame: FrameType | None, pattern: str) -> Location | None:
     """Return the line of the innermost matching ``with`` or decorator around the running line."""
-    for user_code in user_frames(frame):
-        scope = scope_of(user_code)
-        region = None if scope is None else region_in(scope, user_code.f_lineno, pattern)
-        if region is not None:
-            return Location(user_code.f_code.co_filename, region.lineno)
-    return None
+    regions = (region_at(Location.of(running), pattern) for running in user_frames(frame))
+    return next(filter(None, regions), None)
+
+
+def region_at(place: Location, pattern: str) -> Location | None:
+    """Return the line of the innermost matching ``with`` or decorator around a line."""
+    scopes = [node for node in _nodes(place.file, *FUNCTIONS) if covers(node, place.line)]
+    scope = max(scopes, key=lambda node: node.lineno, default=next(_nodes(place.file), None))
+    region = None if scope is None else region_in(scope, place.line, pattern)
+    return None if region is None else Location(place.file, region.lineno)
 
 
 def region_in(scope: Scope, line: int, pattern: str) -> ast.expr | None:
@@ -130,7 +135,7 @@ def in_place_writes(file: str) -> Iterator[Write]:
             target = written_in_place(node)
             if target is not None and isinstance(node, ast.stmt | ast.expr):
                 name = ast.unparse(target)
-                values = (value_of(statement, name) for statement in nodes)
+                values = (value_of(node, name) or _unpacked(node, name) for node in nodes)
                 yield Write(node.lineno, name, tuple(filter(None, values)), node)
 
 
@@ -145,17 +150,47 @@ def value_of(node: ast.AST, name: str) -> ast.expr | None:
     return next((value for target, value in pairs if target == name), None)
 
 
-def assignments_of(file: str, attribute: str, in_init: bool) -> list[int]:
-    """Return the lines that assign this attribute inside ``__init__``, or those outside of it."""
-    return sorted(
-        node.lineno
+def _unpacked(node: ast.AST, name: str) -> ast.expr | None:
+    """Return the value from which an assignment unpacks a variable, among others."""
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    unpacks = any(name in names(t, ast.Store) for t in targets if isinstance(t, ast.Tuple))
+    return node.value if isinstance(node, ast.Assign) and unpacks else None
+
+
+def filled_at(file: str, name: str, in_init: bool = True) -> list[int]:
+    """Return the lines of a file that give a variable ``x`` or attribute ``.x`` a computed value.
+
+    An element that is added to a container is such a value. Lines in ``__init__`` come first.
+    """
+    lines = [
+        (getattr(scope, "name", "") != "__init__", target.lineno)
         for scope in _nodes(file, *SCOPES)
-        if (getattr(scope, "name", "") == "__init__") == in_init
-        for node in own_nodes(scope)
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.ctx, ast.Store)
-        and node.attr == attribute
+        for target in _filled(scope)
+        if (text := ast.unparse(target)) == name or (name[0] == "." and text.endswith(name))
+    ]
+    computed = (
+        line for line in sorted(lines) if not _CONSTANT.search(linecache.getline(file, line[1]))
     )
+    return [line for is_outside, line in computed if in_init or is_outside]
+
+
+_CONSTANT = re.compile(
+    r"= *(None|True|False|[\d.]+|\[\]|\{\}|\(\)|(list|dict|deque)\(.*\)) *(#.*)?$"
+)
+_CHANGES = ("add", "append", "appendleft", "copy_", "extend", "insert", "pop", "popleft",
+            "setdefault", "update")  # fmt: skip
+
+
+def _filled(scope: ast.AST) -> Iterator[ast.expr]:
+    """Yield the variables and attributes to which a function gives a value or an element."""
+    for node in own_nodes(scope):
+        match node:
+            case ast.Name(ctx=ast.Store()) | ast.Attribute(ctx=ast.Store()):
+                yield node
+            case ast.Subscript(ctx=ast.Store()):
+                yield without_index(node)
+            case ast.Call(func=ast.Attribute(value=target, attr=name)) if name in _CHANGES:
+                yield target
 
 
 def last_return(code: CodeType) -> tuple[Location | None, list[str]]:
@@ -178,37 +213,31 @@ def state_changed(code: CodeType) -> dict[str, int]:
     scope, changed = function_of(code), dict[str, int]()
     if scope is None:
         return changed
-    for node in own_nodes(scope):
-        match node:
-            case ast.Attribute(ctx=ast.Store()):
-                target: ast.expr = node
-            case ast.Subscript(ctx=ast.Store()):
-                target = without_index(node)
-            case ast.Call(func=ast.Attribute(value=target, attr=name)) if name in _CHANGES:
-                pass
-            case _:
-                continue
-        if not lines_that_assign(scope, root_of(ast.unparse(target))):
-            changed.setdefault(ast.unparse(target), node.lineno)
+    for target in _filled(scope):
+        name = ast.unparse(target)
+        if not lines_that_assign(scope, root_of(name)):
+            changed.setdefault(name, target.lineno)
     return changed
-
-
-_CHANGES = ("add", "append", "appendleft", "copy_", "extend", "insert", "pop", "popleft",
-            "setdefault", "update")  # fmt: skip
 
 
 def assigned_elsewhere(code: CodeType) -> dict[str, int]:
     """Return a function's attributes that code outside of ``__init__`` assigns, with the lines."""
     scope = function_of(code)
     nodes = [] if scope is None else [n for n in own_nodes(scope) if isinstance(n, ast.Attribute)]
-    assigned = ((n, assignments_of(code.co_filename, n.attr, in_init=False)) for n in nodes)
+    assigned = ((n, filled_at(code.co_filename, f".{n.attr}", in_init=False)) for n in nodes)
     return {ast.unparse(n): lines[0] for n, lines in assigned if lines}
 
 
-def only_call(file: str, function: str) -> int | None:
-    """Return the line of a file's only call whose function ends in this name, or None."""
-    calls = [n for n in _nodes(file, ast.Call) if ast.unparse(n.func).endswith(function)]
-    return calls[0].lineno if len(calls) == 1 else None
+def call_like(file: str, operation: str) -> Location | None:
+    """Return the first call whose name begins as that of an operation does."""
+    for call in _nodes(file, ast.Call):
+        name = ast.unparse(call.func).rpartition(".")[2]
+        if len(posixpath.commonprefix([name, operation])) >= min(len(operation), _PREFIX):
+            return Location(file, call.lineno)
+    return None
+
+
+_PREFIX = 10  # characters of scaled_dot_product_attention, say
 
 
 def assigned_at(frame: FrameType, name: str) -> int | None:

@@ -20,22 +20,15 @@ from typing import Any
 import torch
 
 from gradtrace.autograd.frames import Location, is_users, user_frame
-from gradtrace.explaining.causes import (
-    CAUSES,
-    CERTAIN,
-    CRITERIA,
-    LIKELY,
-    OBSERVED,
-    UNKNOWN,
-    Criterion,
-    family_of,
-)
+from gradtrace.explaining.causes import CAUSES, CRITERIA, family_of
+from gradtrace.explaining.causes.table import CERTAIN, LIKELY, OBSERVED, UNKNOWN, Criterion
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence
 from gradtrace.explaining.evidence.function import (
     FunctionEvidence,
     RecomputedEvidence,
     ReturnedEvidence,
+    SecondDerivativeEvidence,
     TwiceEvidence,
     node_that_raised,
     outside_of_backward,
@@ -55,6 +48,8 @@ EVIDENCE: dict[str, type[Evidence]] = {
 NAMING_EVIDENCE: dict[str, type[TextEvidence]] = {
     "once_differentiable": TwiceEvidence,
     "leaf_inplace": LeafEvidence,
+    "view_changed_inplace": LeafEvidence,
+    "double_backward_unsupported": SecondDerivativeEvidence,
     "no_grad_region": InferenceEvidence,
     "function_returns_wrong_gradients": ReturnedEvidence,
     "checkpoint_differs": RecomputedEvidence,
@@ -133,6 +128,7 @@ def build_diagnosis(family: str, criterion: Criterion, evidence: Evidence) -> Di
         began_at=evidence.began_at,
         made_at=evidence.made_at,
         made_through=evidence.made_through,
+        stored_at=evidence.stored_at,
         error=evidence.error,
         facts=facts,
         advice=fix,

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from gradtrace.autograd.frames import Location, running_ipython
-from gradtrace.explaining.causes import CAUSES, CERTAIN, FACTS, SCHEMA, Fix
+from gradtrace.explaining.causes import CAUSES, FACTS, SCHEMA
+from gradtrace.explaining.causes.table import CERTAIN, Fix
 
 _CALLS = 3  # calls shown that led to the line that created the tensor
 
@@ -23,9 +24,11 @@ class Diagnosis:
     ``raised_at`` is the user's line that raised, or in which a silent failure was found.
     ``began_at`` is the line where it began: the call that freed the graph, the change, or the cut.
     ``made_at`` is the line that created the tensor involved, ``made_through`` the calls that led
-    to it, and ``carried_by`` the variables that hold it, each if it is known. ``facts`` are the
-    names of the facts that decided. ``advice`` is the fix, and ``names`` are the variables for its
-    text. A ``proven`` fix removes the failure from this loss, and no parameter loses its gradient.
+    to it, and ``carried_by`` the variables that hold it, to one of which the line ``stored_at``
+    gave a value; each is None if it is not known.
+    ``facts`` are the names of those that decided. ``advice`` is the fix, and ``names`` are the
+    variables for its text. A ``proven`` fix removes the failure from this loss, and no
+    parameter loses its gradient.
     """
 
     family: str
@@ -35,6 +38,7 @@ class Diagnosis:
     began_at: Location | None = None
     made_at: Location | None = None
     made_through: tuple[Location, ...] = ()
+    stored_at: Location | None = None
     error: str | None = None
     detail: str | None = None
     facts: tuple[str, ...] = ()
@@ -86,6 +90,8 @@ class Diagnosis:
                 lines.append(_row(name, f"{place}  {place.text}".rstrip()))
             if place is not None and name == "made":
                 lines += [_row("", f"called from {call}") for call in self.made_through[:_CALLS]]
+        if self.stored_at is not None:
+            lines.append(_row("stored", f"{self.stored_at}  {self.stored_at.text}".rstrip()))
         if self.carried_by is not None:
             lines.append(_row("carried", self.carried_by))
         if self.reasons:
@@ -110,6 +116,7 @@ class Diagnosis:
             "began_at": _place(self.began_at),
             "made_at": _place(self.made_at),
             "made_through": [_place(call) for call in self.made_through],
+            "stored_at": _place(self.stored_at),
             "carried_by": self.carried_by,
             "error": self.error,
             "explanation": self.explanation,

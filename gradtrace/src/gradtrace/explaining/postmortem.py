@@ -19,7 +19,8 @@ from gradtrace.autograd.frames import is_users, namespace, reach
 from gradtrace.autograd.nodes import FREED
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.traversal import roots_of, undisturbed, walk
-from gradtrace.explaining.causes import CAUSES, UNKNOWN
+from gradtrace.explaining.causes import CAUSES
+from gradtrace.explaining.causes.table import UNKNOWN
 from gradtrace.explaining.diagnose import failure
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.watcher import explanation_of

@@ -374,10 +374,13 @@ class Observer(_torch_hooks.Mode):
     def _note_replacement(self, tensor: torch.Tensor, values: Iterable[torch.Tensor]) -> None:
         """Record that a leaf's memory was set to a computed value, whose graph the leaf lacks.
 
-        This counts only if the last backward call reached the leaf's memory.
+        This counts only if the leaf stands for the value in the graph: it is differentiated, or a
+        frozen parameter, as the weight below an adapter is.
         """
         calls = self._timeline.calls
-        if self._timeline.suspects and calls and storage_of(tensor)[0] in calls[-1].leaves:
+        used = calls and storage_of(tensor)[0] in calls[-1].leaves
+        used = used or (isinstance(tensor, torch.nn.Parameter) and not tensor.requires_grad)
+        if self._timeline.suspects and used:
             computed = [value for value in values if _torch.grad_fn_of(value) is not None]
             self._timeline.cut_off(computed, Cut("set_data", user_location()), meant=False)
 

@@ -491,8 +491,11 @@ class Timeline:
             key = _torch.tensor_identity(node.variable)
             if key in self.suspects:
                 suspect = self.suspects[key]
-                if suspect is None or (
-                    suspect[1] and (not meant or suspect[0].location not in self.fed)
+                # A value that was read may only be printed; one written into a leaf is used.
+                if (
+                    suspect is None
+                    or (cut.how == "set_data" and suspect[0].how == "copy")
+                    or (suspect[1] and (not meant or suspect[0].location not in self.fed))
                 ):
                     self.suspects[key] = cut, meant
 

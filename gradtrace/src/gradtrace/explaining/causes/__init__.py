@@ -9,20 +9,8 @@ therefore needs no PyTorch.
 
 from gradtrace.explaining.causes import freed, modified, no_graph, silent, unsupported
 from gradtrace.explaining.causes.errors import PATTERNS, family_of, read_table
-from gradtrace.explaining.causes.table import (
-    CERTAIN,
-    LIKELY,
-    OBSERVED,
-    UNKNOWN,
-    Cause,
-    Criterion,
-    Fix,
-)
 
-__all__ = [
-    "CAUSES", "CERTAIN", "CRITERIA", "FACTS", "FAMILIES", "KEYS", "LIKELY", "OBSERVED", "PATTERNS",
-    "SCHEMA", "UNKNOWN", "Cause", "Criterion", "Fix", "family_of",
-]  # fmt: skip
+__all__ = ["CAUSES", "CRITERIA", "FACTS", "FAMILIES", "KEYS", "PATTERNS", "SCHEMA", "family_of"]
 
 SCHEMA = 1  # of the JSON report
 

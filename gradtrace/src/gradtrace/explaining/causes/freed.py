@@ -74,6 +74,13 @@ CAUSES = (
             " from are not to be trained",
         ),
         Fix(
+            "recompute {it|the tensor} from its stored inputs in each iteration (a log-probability"
+            " from its state and action), because this loss trains the parameters only through"
+            " {it|the tensor}",
+            needs=("only_the_container_trains",),
+            proof=None,
+        ),
+        Fix(
             "recompute {it|the tensor} in each forward pass, because the module keeps the"
             " tensor of the first pass, which was computed from trained parameters",
             needs=("in_a_module", "trained_there"),

@@ -61,8 +61,8 @@ CAUSES = (
             " operations before the change",
         ),
         Fix(
-            "do not write into {it|the tensor} after its use: use an out-of-place operation, or"
-            " write into a clone",
+            "do not write into {it|the tensor} after a use: use an out-of-place operation,"
+            " x = x + y in place of x += y, or write into a clone",
             proof=("written_once",),
         ),
     ),

@@ -12,7 +12,7 @@ from gradtrace.explaining.causes.table import (
 
 CRITERIA = {
     "no_graph": (
-        Criterion("create_graph_missing", ("cut_by_first_order",), CERTAIN),
+        Criterion("create_graph_missing", ("cut_by_first_order",), OBSERVED),
         Criterion("function_computes_in_forward", ("computed_in_forward",), LIKELY),
         Criterion("once_differentiable", ("cut_by_function",), CERTAIN),
         Criterion("no_grad_region", ("in_inference_mode",), LIKELY),
@@ -23,7 +23,7 @@ CRITERIA = {
         Criterion("not_differentiable_op", ("cut_by_operation",), OBSERVED),
         Criterion("detach_wrong_place", ("cut_by_copy",), OBSERVED),
         Criterion("detach_wrong_place", ("cut_by_detach",), OBSERVED),
-        Criterion("unknown", ("cut_by_line",), UNKNOWN),
+        Criterion("unknown", (), UNKNOWN),
     ),
     "unused_input": (
         Criterion("input_off", ("asked_of_what_is_off",), CERTAIN),

@@ -82,6 +82,12 @@ CAUSES = (
             proof=None,
         ),
         Fix(
+            "use PyTorch operations in place of .item(), torch.tensor and numpy: combine tensors"
+            " with torch.stack or torch.cat. Leave out requires_grad = True on the result",
+            needs=("cut_by_copy",),
+            otherwise="take {it|these parameters} out of the optimizer, if no training is intended",
+        ),
+        Fix(
             USE_REENTRANT,
             needs=("in_a_checkpoint",),
             otherwise="call requires_grad_(True) on an input of the checkpoint (in transformers:"

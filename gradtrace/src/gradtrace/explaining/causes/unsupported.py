@@ -19,11 +19,8 @@ CRITERIA = {
 CAUSES = (
     _unsupported(
         "double_backward_unsupported",
-        "an operation in this graph has no second derivative in PyTorch",
-        Fix(
-            "use an operation that has a second derivative (for cuDNN RNNs:"
-            " torch.backends.cudnn.flags(enabled=False) around the forward pass)"
-        ),
+        "{operation|an operation in this graph} has no second derivative in PyTorch",
+        Fix("{replacement|use operations that have a second derivative in its place}"),
     ),
     _unsupported(
         "double_backward_compiled",
@@ -93,12 +90,14 @@ CAUSES = (
     ),
     _unsupported(
         "view_changed_inplace",
-        "a view that must not be written to (of unbind, split or chunk, or one that a custom"
-        " function returned) was changed in place",
+        "{it|a view} was changed in place, which PyTorch forbids for one of several views (of"
+        " unbind, split or chunk) and for a view that a custom function returned",
         Fix(
-            "make a new tensor and use it from there on: x = x * s in place of x *= s. In a loop"
-            " over the views, collect the new tensors and combine them with torch.stack()"
+            "collect new tensors in the loop (x * s in place of x *= s), combine them with"
+            " torch.stack(), and use this result in place of the old tensor",
+            needs=("in_a_loop_over_views",),
         ),
+        Fix("make a new tensor and use it from there on: x = x * s in place of x *= s"),
     ),
     _unsupported(
         "donated_buffers",
@@ -186,12 +185,6 @@ CAUSES = (
         None,
         "unknown",
         "the observed operations do not determine the cause",
-        Fix(
-            "look in that line, and in the functions that it calls, for detach(), .data, no_grad(),"
-            " .item() or numpy, because its result has no graph although an operand has one",
-            needs=("cut_by_line",),
-            otherwise="print(x.requires_grad, x.grad_fn) for each tensor in that line",
-        ),
         Fix(
             "print(x.requires_grad, x.grad_fn) for each tensor that the loss is computed from:"
             " the graph ends where grad_fn is None and requires_grad is False"

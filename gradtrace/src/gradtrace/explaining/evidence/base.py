@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 from gradtrace import _torch
-from gradtrace.autograd.frames import Location, belongs_to_user, namespace, reach, user_frames
-from gradtrace.explaining.evidence.carriers import Holder, name_of
+from gradtrace.autograd.frames import (
+    Location,
+    belongs_to_user,
+    files_of,
+    is_users,
+    namespace,
+    reach,
+    user_frames,
+)
+from gradtrace.explaining.evidence.carriers import Holder, filled_at, name_of
 from gradtrace.watching.record import BackwardCall, Record
 
 
@@ -31,6 +39,7 @@ class Evidence:
     began_at: Location | None = None
     made_at: Location | None = None
     made_through: tuple[Location, ...] = ()  # the calls that led to that line, innermost first
+    stored_at: Location | None = None
 
     def __init__(
         self,
@@ -87,6 +96,15 @@ class Evidence:
             self.made_at, *through = chain.locations
             self.made_through = tuple(through)
 
+    def _filled_at(self, variables: Iterable[Holder]) -> Location | None:
+        """Return a line that filled one of the variables, as the source shows.
+
+        A line that the explanation or the traceback names already is not returned.
+        """
+        named = (None, self.began_at, self.raised_at, self.made_at, *self.made_through)
+        lasting_first = sorted(variables, key=lambda variable: not variable.carries)
+        return next((place for place in map(filled_at, lasting_first) if place not in named), None)
+
     def _kept_since(self, sequence_nr: int) -> BackwardCall | None:
         """Return the last earlier call that retained its graph and ran after this operation."""
         calls = reversed(tuple(self.timeline.calls))
@@ -101,6 +119,17 @@ class Evidence:
             for frame in user_frames(self.frame)
             for reachable in reach(namespace(frame))
         ]
+
+    @cached_property
+    def files(self) -> list[str]:
+        """The files of the running functions, and then those of all that these functions use."""
+        frames = [*user_frames(self.frame)]
+        owners = {type(owner): None for v in self.variables for owner in v.owners}
+        used = [value for frame in frames for value in frame.f_globals.values()]
+        codes = [v.__code__ for v in used if isinstance(v, FunctionType) and is_users(v.__code__)]
+        running = [frame.f_code.co_filename for frame in frames]
+        others = [file for owner in owners for file in files_of(owner)]
+        return [*dict.fromkeys([*running, *others, *(code.co_filename for code in codes)])]
 
 
 class TextEvidence(Evidence):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import belongs_to_user, contents
+from gradtrace.autograd.frames import Found, Location, belongs_to_user, contents, files_of
 from gradtrace.autograd.syntax import reads_first
 
 _MAX_NAMES = 4
@@ -98,6 +98,37 @@ def tensors_of(carriers: Iterable[Holder], as_read: str | None) -> str | None:
             name = f"the tensors in {container}"
         names.append(name)
     return ", ".join(names) if 0 < len(names) <= _MAX_NAMES else name_of(carriers) or as_read
+
+
+def filled_at(variable: Found | Holder, first: bool = False) -> Location | None:
+    """Return the last (or first) line that the source shows to have filled a variable."""
+    places: list[Location] = []
+    for name in reversed(re.findall(r"\.([A-Za-z_]\w*)", variable.name)):
+        owners = (owner for owner in reversed(variable.owners) if name in dir(owner))
+        files = (file for owner in owners for file in files_of(type(owner)))
+        places = next((found for f in files if (found := _filled_at(f, f".{name}"))), [])
+        if places:
+            return places[0 if first else -1]
+    if isinstance(variable, Found):
+        return None
+    frame, scope = variable.frame, source.scope_of(variable.frame)
+    places = _filled_at(frame.f_code.co_filename, variable.root)
+    if isinstance(scope, source.FUNCTIONS):
+        places = [place for place in places if source.covers(scope, place.line)] or places
+    line = None if variable.owners else source.assigned_at(frame, variable.root)
+    assigned = [place for place in places if place.line == line]
+    return next(iter((*assigned, *reversed(places))), None)
+
+
+def is_set_again(variable: Holder) -> bool:
+    """Whether a method besides ``__init__`` sets the attribute that is the variable's last part."""
+    attribute = re.search(r"\.[A-Za-z_]\w*$", variable.name)
+    files = files_of(type(variable.owners[-1])) if attribute and variable.owners else ()
+    return any(source.filled_at(file, attribute[0], in_init=False) for file in files if attribute)
+
+
+def _filled_at(file: str, name: str) -> list[Location]:
+    return [Location(file, line) for line in source.filled_at(file, name)]
 
 
 def output_of(leaves: Collection[int], variables: Iterable[Holder]) -> str | None:

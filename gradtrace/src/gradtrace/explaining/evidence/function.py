@@ -13,7 +13,12 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import Location, code_of, is_users, place_of
+from gradtrace.autograd.frames import (
+    Location,
+    code_of,
+    is_users,
+    place_of,
+)
 from gradtrace.autograd.traversal import roots_of, walk
 from gradtrace.explaining.causes.errors import gradient_counts
 from gradtrace.explaining.evidence.base import Evidence, TextEvidence
@@ -90,6 +95,37 @@ class TwiceEvidence(TextEvidence):
         self.names = {"it": None if function is None else place_of(function, "backward")}
 
 
+class SecondDerivativeEvidence(TextEvidence):
+    """Evidence about an operation whose derivative PyTorch cannot differentiate."""
+
+    def examine(self, exception: BaseException) -> None:
+        """Find the line of the operation that the error names."""
+        operation = re.search(r"derivative for '?(?:aten::)?_*(\w+?)_backward", self.error)
+        if operation is None:
+            return
+        name = operation[1]
+        replacement = next(
+            (r for start, r in _REPLACEMENTS.items() if name.startswith(start)), None
+        )
+        self.names = {"operation": name, "replacement": replacement}
+        wanted = f"{name.replace('_', '')}backward"
+        live = walk(roots_of(self.outputs))[0]
+        nodes = (n for n in live if re.sub(r"\d+$", "", n.name().lower()) == wanted)
+        self._locate(max(map(_torch.sequence_nr, nodes), default=-1))
+        if self.made_at is None:
+            places = (source.call_like(file, name) for file in self.files)
+            self.made_at = next(filter(None, places), None)
+
+
+# Ways to compute the same with a second derivative.
+_REPLACEMENTS = {
+    "scaled_dot_product": "run the forward pass under sdpa_kernel(SDPBackend.MATH) of"
+    " torch.nn.attention",
+    "cudnn_rnn": "run the forward pass under torch.backends.cudnn.flags(enabled=False)",
+    "cdist": "write the distance as (x[:, None] - y).pow(2).sum(-1).sqrt()",
+}
+
+
 class RecomputedEvidence(TextEvidence):
     """Evidence about a checkpoint whose second forward pass saved other tensors than the first."""
 
@@ -107,9 +143,7 @@ class RecomputedEvidence(TextEvidence):
             changed = changed or source.assigned_elsewhere(code)
             name = type(module).__name__ if module is not None else code.co_qualname
             self.names = {"it": name, "state": ", ".join(changed) or None}
-            line = source.only_call(code.co_filename, "checkpoint")
-            if line is not None:
-                self.made_at = Location(code.co_filename, line)
+            self.made_at = source.call_like(code.co_filename, "checkpoint")
             if changed:
                 self.began_at = Location(code.co_filename, min(changed.values()))
             return

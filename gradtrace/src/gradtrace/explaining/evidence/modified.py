@@ -12,10 +12,10 @@ from typing import Any
 
 from gradtrace import _torch
 from gradtrace.autograd import lost_graph, source
-from gradtrace.autograd.frames import Location, user_frames
+from gradtrace.autograd.frames import Location
 from gradtrace.autograd.nodes import MODIFIED
 from gradtrace.autograd.saved import describe
-from gradtrace.autograd.syntax import reads, written_values
+from gradtrace.autograd.syntax import names, reads, written_values
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, walk
 from gradtrace.explaining.evidence import carriers
@@ -36,52 +36,65 @@ class ModifiedEvidence(Evidence):
         live, links = walk(roots_of(self.outputs))
         version = re.search(r"is at version (\d+)", self.error)
         changed = [
-            (_torch.sequence_nr(live[i]), saved.storage, saved.role == "leaf")
+            (_torch.sequence_nr(live[i]), saved)
             for i, node in enumerate(describe(live, links).nodes)
             for saved in node.saved
             if saved.state == MODIFIED
             and saved.storage is not None  # PyTorch 2.4 does not show it once it has changed
-            and (version is None or saved.version in (None, int(version[1])))
         ]
-        if not changed:
+        versions = (None, None if version is None else int(version[1]))
+        reported = [pair for pair in changed if version is None or pair[1].version in versions]
+        if not reported:
             raise NoEvidence
-        self.saved_by, self.storage, self.a_leaf = max(changed, key=itemgetter(0))
+        self.saved_by, saved = max(reported, key=itemgetter(0))
+        assert saved.storage is not None
+        self.storage = saved.storage
+        self.a_leaf = saved.role == "leaf"
+        # The others would be reported next.
+        self._saved: dict[Any, int] = {self.storage: self.saved_by}
+        for number, other in changed if not self.a_leaf else ():
+            if other.role != "leaf":
+                self._saved.setdefault(other.storage, number)
         self._leaves = {storage_of(n.variable)[0] for n in live if type(n) is _torch.LEAF}
-        self._locate(self.saved_by)
         self.edits = list(self.timeline.edits_since(self.saved_by, self.storage))
         self.edit = self.edits[0] if self.edits else None
         self.began_at = self.edit.location if self.edit else None
         names = {name for *_, name in self._candidates}
         if self.began_at is None and names and (self.holder is None or len(names) == 1):
             self.began_at = self._candidates[0][0]
+        self._locate(self.saved_by)
+        if not self.timeline.observed and not (self.a_leaf and self.began_at):
+            self.stored_at = self._filled_at(self._holders)
         self._arguments = arguments
 
     @cached_property
     def _candidates(self) -> list[tuple[Location, str]]:
         """The lines that may have made an unrecorded in-place change, and the names they write to.
 
-        These are the lines that write into the result of the operation that the error names, or
-        else all that write in place, except into a new tensor or a number; if some write to the
-        holder, these alone. There are none for a leaf, after a step, or beyond three names.
+        These are the lines that write into the result of the operation that the error names. If
+        there are none, all lines that write in place, into a new tensor only if into no other.
         """
         stepped = any(step.sequence_nr > self.saved_by for step in self.timeline.steps)
         if self.timeline.observed or self.a_leaf or stepped:
             return []
-        files = dict.fromkeys(frame.f_code.co_filename for frame in user_frames(self.frame))
-        writes = [(file, write) for file in files for write in source.in_place_writes(file)]
-        operation = re.search(r"output \d+ of (\w+)", self.error)
-        name = re.sub(r"Backward\d*$", "", operation[1]).lower() if operation else " "
-        matching = [
-            (file, write)
-            for file, write in writes
-            if any(f"{name}(" in ast.unparse(value).lower() for value in write.values)
-        ]
-        possible = [(file, write) for file, write in writes if not any(map(_is_new, write.values))]
-        candidates = [(Location(f, write.line), write.name) for f, write in matching or possible]
+        candidates = next(filter(None, map(self._writes_in, self.files)), [])
         held = self.holder and self.holder.name.rpartition(".")[2]
         named = [(place, name) for place, name in candidates if name.rpartition(".")[2] == held]
         names = {name for *_, name in named or candidates}
         return (named or candidates) if len(names) <= _MAX_CANDIDATES else []
+
+    def _writes_in(self, file: str) -> list[tuple[Location, str]]:
+        writes = [write for write in source.in_place_writes(file) if not _is_number(write)]
+        operation = re.search(r"output \d+ of (\w+)", self.error)
+        name = re.sub(r"Backward\d*$", "", operation[1]).lower() if operation else " "
+        matching = [
+            write
+            for write in writes
+            if any(f"{name}(" in ast.unparse(value).lower() for value in write.values)
+        ]
+        computed = [w for w in writes if not w.values or not all(map(_is_new, w.values))]
+        possible = matching or computed or writes
+        return [(Location(file, write.line), write.name) for write in possible]
 
     @property
     def observed(self) -> bool:
@@ -93,9 +106,17 @@ class ModifiedEvidence(Evidence):
         return any(edit.by_optimizer and edit.location == self.began_at for edit in self.edits)
 
     @cached_property
+    def _holders(self) -> list[Holder]:
+        """The innermost variable of each changed tensor, that of the reported one first."""
+        innermost: dict[int | None, Holder] = {}
+        for variable in self.variables:
+            innermost.setdefault(storage_of(variable.value)[0], variable)
+        return [innermost[storage] for storage in self._saved if storage in innermost]
+
+    @property
     def holder(self) -> Holder | None:
         """The innermost variable that holds the changed tensor."""
-        holders = (v for v in self.variables if storage_of(v.value)[0] == self.storage)
+        holders = (v for v in self._holders if storage_of(v.value)[0] == self.storage)
         return next(holders, None)
 
     @property
@@ -113,7 +134,7 @@ class ModifiedEvidence(Evidence):
 
     @property
     def written_once(self) -> bool:
-        return len(self.edits) == 1
+        return len(self.edits) == len(self._saved) == 1
 
     @property
     def backward_between(self) -> bool:
@@ -158,8 +179,11 @@ class ModifiedEvidence(Evidence):
     def names(self) -> Mapping[str, str | None]:
         if self.carried_over and self.retained is not None:
             return self.retained.names
-        named = self.holder and carriers.name_of([self.holder])
-        named = named or names_written(edit.location for edit in self.edits)
+        edits = (
+            e for s, number in self._saved.items() for e in self.timeline.edits_since(number, s)
+        )
+        named = carriers.name_of(self._holders) if self.holder is not None else None
+        named = named or names_written(edit.location for edit in edits)
         candidates = dict.fromkeys(name for *_, name in self._candidates)
         return {"it": named or ", ".join(candidates) or None}
 
@@ -168,27 +192,41 @@ def names_written(locations: Iterable[Location | None]) -> str | None:
     """Return the names into which the statements at these locations write in place."""
     places = dict.fromkeys(filter(None, locations))
     names = dict.fromkeys(write.name for place in places for write in source.writes_at(place))
-    return ", ".join(names) or None
+    return (
+        ", ".join(name for name in names if "(" not in name) or None
+    )  # but x of x.add_(1).div_(2)
+
+
+def _is_number(write: source.Write) -> bool:
+    """Whether the line changes a number or a container."""
+    kinds = ast.Constant | ast.List | ast.Dict | ast.ListComp | ast.DictComp
+    return any(isinstance(value, kinds) for value in write.values)
 
 
 def _is_new(value: ast.expr) -> bool:
-    """Whether the expression is a number, a container or a new tensor, which nothing has saved."""
-    if isinstance(value, ast.Constant | ast.List | ast.Dict | ast.ListComp | ast.DictComp):
-        return True
+    """Whether the expression is a new tensor, which nothing has saved."""
     return re.search(r"\b(zeros|ones|empty|full|new_\w+)(_like)?\(", ast.unparse(value)) is not None
 
 
 class LeafEvidence(TextEvidence):
-    """Evidence about a leaf that was changed in place while gradients were recorded."""
+    """Evidence about a leaf or view that was changed in place while gradients were recorded."""
 
     by_a_layer = False
     value_has_graph = False
+    in_a_loop_over_views = False
 
     def examine(self, exception: BaseException) -> None:
         *_, (frame, _) = walk_tb(exception.__traceback__)
         self.by_a_layer = frame.f_code.co_filename.startswith(_torch.LAYERS)
         changed = self.names_of(frame.f_locals.values()) if self.by_a_layer else None
         self.names = {"it": changed or names_written([self.raised_at])}
+        named = [v for v in self.variables if v.name == self.names["it"]]
+        tensors = {id(v.value) for v in named[:1]}
+        same = [v for v in self.variables if id(v.value) in tensors]
+        self.made_at = self._filled_at([*named[:1], *same])
+        loop = None if self.frame is None else source.loop_around(self.frame)
+        targets = names(loop.target, ast.Store) if isinstance(loop, ast.For) else set()
+        self.in_a_loop_over_views = self.names["it"] in targets
         self.value_has_graph = not self.by_a_layer and self._reads_gradients()
 
     def _reads_gradients(self) -> bool:

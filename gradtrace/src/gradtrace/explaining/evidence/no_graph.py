@@ -14,7 +14,7 @@ from gradtrace.autograd.frames import Location, place_of
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import reachable, roots_of, users_of, walk
 from gradtrace.explaining.evidence.base import Evidence, TextEvidence
-from gradtrace.explaining.evidence.carriers import Holder, name_of
+from gradtrace.explaining.evidence.carriers import Holder, filled_at, name_of
 from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.watching.record import Cut
 
@@ -34,10 +34,14 @@ class NoGraphEvidence(Evidence):
         self._cut_recorded = self.cut is not None and self.cut.shape is None
         if self.cut is None and not self.timeline.observed and self.frame is not None:
             detachment = lost_graph.find(self.frame)
+            if detachment is None and not (self.gradients_are_off or self.frozen):
+                detachment = lost_graph.find(self.frame, lenient=True)
             self.cut = None if detachment is None else Cut(detachment.how, detachment.location)
         self.began_at = None if self.cut is None else self.cut.location
-        self.cut_by_line = self._is_cut("line")
-        if self.cut_by_line:  # how is not known, so other facts decide first
+        if self.began_at is not None and self._is_cut("region"):
+            region = source.region_at(self.began_at, source.GRADIENTS_DISABLED)
+            self.began_at = region or self.began_at
+        if self._is_cut("line"):  # how is not known, so other facts decide first
             self.made_at, self.began_at, self.cut = self.began_at, None, None
         if self.in_inference_mode or (self.began_at is None and self.gradients_are_off):
             self.began_at = source.region_around(self.frame, source.GRADIENTS_DISABLED)
@@ -147,16 +151,29 @@ class AskedEvidence(Evidence):
         self.asked_of_what_is_off = bool(off)
         nodes = set() if off else set(walk(roots_of(self.outputs))[0])
         self.missing = off or [t for t in inputs if roots_of([t])[0] not in nodes]
+        self._nodes = nodes
         self._leaves = [node.variable for node in nodes if isinstance(node, _torch.LEAF)]
         cuts = (self.timeline.cuts.get(tensor) for tensor in self.missing)
         self.cut = next((cut for cut in cuts if cut is not None), None)
         if self.cut is None and not off:  # it may have been cut after it was created
             self.cut = self.timeline.cuts.of({storage_of(t)[0] for t in self.missing})
         self.began_at = None if self.cut is None else self.cut.location
-        if self.cut is None and not off and self.unused is not None:
-            frame = self.unused.frame
-            if (line := source.assigned_at(frame, self.unused.root)) is not None:
-                self.made_at = Location(frame.f_code.co_filename, line)
+        if self.cut is None and not off:
+            self.began_at = self._computed_at()
+            self.made_at = self._filled_at([] if self.unused is None else [self.unused])
+
+    def _computed_at(self) -> Location | None:
+        """Return the line of the first variable that the outputs were computed from.
+
+        It is younger than the missing inputs, if any such variable is.
+        """
+        nodes = ((_torch.grad_fn_of(v.value), v) for v in self.variables if not v.owners)
+        ages = {_torch.sequence_nr(node): v for node, v in nodes if node in self._nodes}
+        missing = filter(None, map(_torch.grad_fn_of, self.missing))
+        made = max(map(_torch.sequence_nr, missing), default=-1)
+        in_order = sorted(ages, key=lambda number: (number < made, number))
+        places = (filled_at(ages[number]) for number in in_order)
+        return next((place for place in places if place not in (None, self.raised_at)), None)
 
     @property
     def others_take_part(self) -> bool:
@@ -188,5 +205,5 @@ class AskedEvidence(Evidence):
     @cached_property
     def names(self) -> Mapping[str, str | None]:
         name = self.names_of(self.missing)
-        last, copy = name if self.unused is None else self.unused.name, self.names_of(self._leaves)
-        return {"it": name, "last": last, "copy": copy}
+        last, copy = self.unused and name_of([self.unused]), self.names_of(self._leaves)
+        return {"it": name, "last": last or name, "copy": copy}

@@ -17,6 +17,7 @@ from gradtrace.autograd import source
 from gradtrace.autograd.frames import Chain, place_of, user_frames
 from gradtrace.autograd.nodes import FREED, HIDDEN
 from gradtrace.autograd.saved import describe
+from gradtrace.autograd.syntax import reads, writes
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import leading_to, reachable, roots_of, users_of, walk
 from gradtrace.explaining.evidence import carriers
@@ -57,6 +58,7 @@ class Reuse(Evidence):
         self.freeing = self.earlier[self.first]
         self.began_at = self.freeing.location
         self._locate(self._number(self.first))
+        self.stored_at = self._filled_at([*self.naming, *self.carriers])
 
     def _earlier(self) -> dict[int, BackwardCall]:
         """Return the nodes that an earlier backward call used, each with that call."""
@@ -68,8 +70,8 @@ class Reuse(Evidence):
 
     @property
     def observed(self) -> bool:
-        """Whether the first freed node's line and shapes are known; PyTorch 2.4 has no shapes."""
-        return bool(_torch.outputs_of(self.live[self.first])) and self.made_at is not None
+        """Whether the first freed node has a known line and shapes; PyTorch 2.4 reports none."""
+        return bool(_torch.outputs_of(self.live[self.first]) and self._chain(self.first))
 
     @cached_property
     def names(self) -> Mapping[str, str | None]:
@@ -80,17 +82,18 @@ class Reuse(Evidence):
             next((v.name for v in self.variables if _torch.grad_fn_of(v.value) in loss), None)
             for loss in losses
         )
-        distinct = first and second and first != second
-        # One line may call backward() on more losses than these two.
-        is_sum = distinct and self.began_at != self.raised_at
+        # One line may call backward() on several losses, also on others than these two.
+        several, both = self.began_at == self.raised_at, first and second
+        if first == second or (several and not both):
+            first = second = None
         return {
             "it": carriers.name_of(self.naming),
             "tensor": self.tensor,
             "trained": self.names_of(self.trained_only_there),
             "detached": carriers.detached(self.carriers),
-            "first": first if distinct else None,
-            "second": second if distinct else None,
-            "sum": f"({first} + {second}).backward()" if is_sum else None,
+            "first": first,
+            "second": second,
+            "sum": f"({first} + {second}).backward()" if both and not several else None,
         }
 
     # The new part of this graph.
@@ -303,8 +306,9 @@ class Reuse(Evidence):
 
     @cached_property
     def container(self) -> Any:
-        """The outermost container that holds the freed part; None if none does."""
-        owners = (owner for variable in self.holders for owner in variable.owners)
+        """The outermost container that holds the freed part, but not as the state of an object."""
+        entries = (v for v in self.holders if not carriers.is_set_again(v))
+        owners = (owner for variable in entries for owner in variable.owners)
         return next((owner for owner in owners if isinstance(owner, _CONTAINERS)), None)
 
     @cached_property
@@ -327,10 +331,10 @@ class Reuse(Evidence):
         numbers = {self._number(i): i for i, n in enumerate(self.live) if n in self._stored_nodes}
         if self.container is None or (len(numbers) > 1 and numbers[max(numbers)] in self._above):
             return False
-        calls = self.timeline.calls
-        began = next((c.sequence_nr for c in calls if c.location == self.raised_at), math.inf)
-        nodes = (n for n in self._stored_nodes if type(n) is not _torch.LEAF)
-        return bool(self.made_again) or any(_torch.sequence_nr(n) >= began for n in nodes)
+        began = next(
+            (c.sequence_nr for c in self.timeline.calls if self._is_made_here(c)), math.inf
+        )
+        return bool(self.made_again) or max(map(_torch.sequence_nr, self._stored_nodes)) >= began
 
     # The trained parameters and their optimizers.
 
@@ -365,17 +369,10 @@ class Reuse(Evidence):
 
     @cached_property
     def another_loss(self) -> bool:
-        """Whether this is not the earlier loss, computed again by the same lines.
-
-        It is another loss, too, if the loop around these lines goes through the freed tensor.
-        """
+        """Whether no line of the earlier loss runs again, except in a loop over the freed parts."""
         loops = map(source.loop_around, user_frames(self.frame))
-        heads = [
-            head for loop in loops if isinstance(loop, ast.For) for head in (loop.target, loop.iter)
-        ]
-        visited = {
-            node.id for head in heads for node in ast.walk(head) if isinstance(node, ast.Name)
-        }
+        heads = [(loop.target, loop.iter) for loop in loops if isinstance(loop, ast.For)]
+        visited = set().union(*(writes(target) | reads(items) for target, items in heads))
         return not self.repeated or any(holder.root in visited for holder in self.holders)
 
     @cached_property
@@ -394,21 +391,32 @@ class Reuse(Evidence):
         return [leaf for leaf in self.trained_there if id(leaf) not in new_leaves]
 
     @cached_property
-    def trained_through_the_container(self) -> bool:
-        """Whether this loss reaches a trained parameter only through entries of the container.
-
-        Such entries belong to the loss: log-probabilities, losses.
-        """
+    def _trained_beside(self) -> list[torch.Tensor]:
+        """The trained parameters that this loss reaches without the entries of the container."""
         blocked = {i for i, node in enumerate(self.live) if node in self._stored_nodes}
         passable = reachable(self.links, [0], blocked) - blocked
-        ids = {id(leaf) for leaf in self._leaves(passable)}
-        return any(id(leaf) not in ids for leaf in self.training.trained(self._all_leaves))
+        return self.training.trained(self._leaves(passable))
+
+    @property
+    def trained_through_the_container(self) -> bool:
+        """Whether entries that belong to the loss (log-probabilities, losses) alone reach some."""
+        return len(self._trained_beside) < len(self.training.trained(self._all_leaves))
+
+    @property
+    def only_the_container_trains(self) -> bool:
+        return self.trained_through_the_container and not self._trained_beside
 
     @property
     def never_stepped(self) -> bool:
-        """Whether no step that a strict watch recorded has changed a leaf of the freed part."""
-        storages = self._storages(self._inputs)
-        return all(storages.isdisjoint(s.storages or ()) for s in self.timeline.steps)
+        """Whether no optimizer, also none that is gone, has changed a leaf of the freed part."""
+        return not self._changed_by_steps_since(0)
+
+    def _changed_by_steps_since(self, call: int) -> bool:
+        """Whether a step after this call has changed a leaf, or may have: its optimizer is gone."""
+        leaves, steps = self._storages(self._inputs), self.timeline.steps
+        later = [step for step in steps if step.last_call >= call]
+        gone = any(step.storages is None and step.optimizer() is None for step in later)
+        return gone or any(leaves & (step.storages or frozenset()) for step in later)
 
     @cached_property
     def several_optimizers(self) -> bool:
@@ -426,16 +434,16 @@ class Reuse(Evidence):
 
     @cached_property
     def weights_changed(self) -> bool:
-        """Whether weights of this loss have probably changed since the freeing call.
+        """Whether a step, a line, or cleared gradients show that the freed part's weights changed.
 
-        A step, a line of the program, or cleared gradients show it; a program clears gradients
-        after it has used them.
+        A program clears gradients after it has used them.
         """
         leaves = self._leaves(self._inputs)
         cleared = self.freeing.whole and all(map(_is_cleared, leaves))
         return (
             (cleared and bool(leaves))
             or bool(self._stepped)
+            or self._changed_by_steps_since(self.freeing.number)
             or self.training.changed_since(self.freeing, self._all_leaves)
         )
 

@@ -15,7 +15,6 @@ from gradtrace.autograd import source
 from gradtrace.autograd.frames import (
     Found,
     Location,
-    belongs_to_user,
     names_of,
     namespace,
     user_frames,
@@ -24,6 +23,7 @@ from gradtrace.autograd.frames import (
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis
+from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import Cut, Stray, Timeline, Untrained, parameters_of
 
@@ -112,7 +112,8 @@ def _strays(
         variable = variables.get(id(leaf))
         hidden = variable is not None and _is_hidden(variable, stepped)
         if variable is not None and (hidden or replaced):
-            places.setdefault(_assigned_at(variable, hidden), []).append(leaf)
+            place = carriers.filled_at(variable, first=hidden)
+            places.setdefault(place, []).append(leaf)
     facts = ("replaced",) if replaced else ()
     for place, leaves in places.items():
         began_at = place or graph.call.location
@@ -129,19 +130,6 @@ def _is_hidden(variable: Found, stepped: set[int]) -> bool:
             parameters = () if outermost is None else outermost.parameters()
             return not registered and any(id(parameter) in stepped for parameter in parameters)
     return False
-
-
-def _assigned_at(variable: Found, hidden: bool) -> Location | None:
-    """Return the line that assigned a parameter, or its container, to an attribute of a module."""
-    for name in reversed(re.findall(r"\.([A-Za-z_]\w*)", variable.name)):
-        for owner in reversed(variable.owners):
-            if name not in dir(owner) or not belongs_to_user(type(owner)):
-                continue
-            file = sys.modules[type(owner).__module__].__file__ or ""
-            lines = source.assignments_of(file, name, in_init=hidden)
-            if lines:
-                return Location(file, lines[-1 if not hidden else 0])
-    return None
 
 
 def _without_gradient(places: Iterable[int], parameters: Sequence[torch.Tensor]) -> list[int]:
@@ -240,7 +228,7 @@ def _fact_of(cut: Cut) -> str:
         return "to_integers"
     if cut.location is not None and _COPIES.search(cut.location.text):
         return "copied"
-    return "in_a_checkpoint" if cut.how == "checkpoint" else cut.how
+    return {"checkpoint": "in_a_checkpoint", "copy": "cut_by_copy"}.get(cut.how, cut.how)
 
 
 def _is_trained_elsewhere(timeline: Timeline, entry: Untrained, parameter: torch.Tensor) -> bool:

@@ -11,7 +11,8 @@ import torch
 from gradtrace import _torch
 from gradtrace.autograd.frames import Location
 from gradtrace.autograd.traversal import roots_of, users_of, walk
-from gradtrace.explaining.causes import CAUSES, LIKELY
+from gradtrace.explaining.causes import CAUSES
+from gradtrace.explaining.causes.table import LIKELY
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.watching.record import BackwardCall, Timeline
 
