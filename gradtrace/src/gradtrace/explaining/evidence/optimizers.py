@@ -51,6 +51,15 @@ class Training:
         ids = {id(step.optimizer()) for step in steps}
         return [optimizer for optimizer, _ in self.optimizers if id(optimizer) in ids]
 
+    def changed_by_steps(self, call: int, storages: Collection[int]) -> bool:
+        """Whether a step after this call has changed one of these storages.
+
+        A plain watch does not record what a step changed, so one whose optimizer is gone counts.
+        """
+        later = [step for step in self._timeline.steps if step.last_call >= call]
+        gone = any(step.storages is None and step.optimizer() is None for step in later)
+        return gone or any(step.storages and step.storages & {*storages} for step in later)
+
     def changed_since(self, call: BackwardCall, leaves: Iterable[torch.Tensor]) -> bool:
         """Whether a recorded change of any of these leaves is later than that backward call."""
         return any(

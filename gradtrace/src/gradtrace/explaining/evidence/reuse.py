@@ -331,9 +331,8 @@ class Reuse(Evidence):
         numbers = {self._number(i): i for i, n in enumerate(self.live) if n in self._stored_nodes}
         if self.container is None or (len(numbers) > 1 and numbers[max(numbers)] in self._above):
             return False
-        began = next(
-            (c.sequence_nr for c in self.timeline.calls if self._is_made_here(c)), math.inf
-        )
+        calls = filter(self._is_made_here, self.timeline.calls)
+        began = next((call.sequence_nr for call in calls), math.inf)
         return bool(self.made_again) or max(map(_torch.sequence_nr, self._stored_nodes)) >= began
 
     # The trained parameters and their optimizers.
@@ -409,14 +408,7 @@ class Reuse(Evidence):
     @property
     def never_stepped(self) -> bool:
         """Whether no optimizer, also none that is gone, has changed a leaf of the freed part."""
-        return not self._changed_by_steps_since(0)
-
-    def _changed_by_steps_since(self, call: int) -> bool:
-        """Whether a step after this call has changed a leaf, or may have: its optimizer is gone."""
-        leaves, steps = self._storages(self._inputs), self.timeline.steps
-        later = [step for step in steps if step.last_call >= call]
-        gone = any(step.storages is None and step.optimizer() is None for step in later)
-        return gone or any(leaves & (step.storages or frozenset()) for step in later)
+        return not self.training.changed_by_steps(0, self._storages(self._inputs))
 
     @cached_property
     def several_optimizers(self) -> bool:
@@ -443,7 +435,7 @@ class Reuse(Evidence):
         return (
             (cleared and bool(leaves))
             or bool(self._stepped)
-            or self._changed_by_steps_since(self.freeing.number)
+            or self.training.changed_by_steps(self.freeing.number, self._storages(self._inputs))
             or self.training.changed_since(self.freeing, self._all_leaves)
         )
 
