@@ -481,6 +481,20 @@ def test_numbers_in_nested_lists_become_tensors_in_stacks(list_candidates):
     assert both == f"{stacked}loss = d.mean()\nloss.backward()\n"
 
 
+def test_what_stays_detached_beside_a_stack_is_asked(list_candidates):
+    text = (
+        "def loss_of(probs, entropies):\n    p = torch.tensor([x.item() for x in probs])\n"
+        "    return p.mean() - entropies.mean().detach()\n\nloss.backward()\n"
+    )
+    for program, question in (
+        (text, "is entropies.mean() not to be trained?"),
+        (text.replace(".detach()", ""), None),
+    ):
+        listed = list_candidates(program, 5, family="silent", cause="never_trained", began_at=2)
+        stacks = [one for one in listed if "torch.stack" in one.title]
+        assert [one.question for one in stacks] == [question]
+
+
 @pytest.mark.parametrize("line", [1, 2])
 def test_a_block_without_gradients_is_removed_or_ends_earlier(list_candidates, line):
     text = (

@@ -112,9 +112,6 @@ def flags(failure: Failure) -> Iterator[Candidate]:
     for source in failure.sources:
         settings = [(str(argument.arg), argument.value) for argument in source.all(ast.keyword)]
         settings += [(source.code(a.targets[0]), a.value) for a in source.all(ast.Assign)]
-        for of_function in source.all(ast.arguments):
-            names = [parameter.arg for parameter in of_function.args]
-            settings += zip(reversed(names), reversed(of_function.defaults), strict=False)
         for name, value in settings:
             if _FLAGS.search(name) and source.code(value) == "True":
                 title = f"{name}=False at line {value.lineno}"
@@ -201,8 +198,12 @@ def _operands(source: Source, expression: ast.expr) -> list[ast.Name]:
 def _stacked(source: Source, node: ast.stmt) -> Iterator[Candidate]:
     """Replace ``torch.tensor([a, b])``, which copies numbers, by ``torch.stack``.
 
-    Other candidates also remove ``loss.requires_grad = True``, which raises for a result.
+    Other candidates also remove ``loss.requires_grad = True``, which raises for a result. What
+    stays detached in the same function may have been detached by the same mistake.
     """
+    detached = call_of(source, source.scope_of(node), "detach")
+    kept = None if detached is None else source.code(detached).removesuffix(".detach()")
+    question = kept and f"is {kept} not to be trained?"
     for call in source.all(ast.Call, node):
         function = source.code(call.func)
         if function not in ("torch.tensor", "torch.FloatTensor", "torch.Tensor") or not call.args:
@@ -218,12 +219,12 @@ def _stacked(source: Source, node: ast.stmt) -> Iterator[Candidate]:
             continue
         title = f"torch.stack in place of {function}, which makes new numbers"
         edits = source.replace(call, stack)
-        yield from edit(kinds.KEEP_GRADIENT, title, {source: edits})
+        yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, question)
         for statement in source.statements():
             if re.fullmatch(r"\w+\.requires_grad( = True|_\(\))", source.code(statement)):
                 both = [*edits, *source.remove(statement)]
                 of_both = f"{title}; without {source.code(statement)}"
-                yield from edit(kinds.KEEP_GRADIENT, of_both, {source: both})
+                yield from edit(kinds.KEEP_GRADIENT, of_both, {source: both}, question)
 
 
 def _stack(source: Source, value: ast.expr) -> str:
