@@ -1,6 +1,7 @@
 """What a watch remembers: memory that overlaps, lines, edits, and which call freed a node."""
 
 import gc
+import math
 import warnings
 import weakref
 from types import SimpleNamespace
@@ -11,11 +12,11 @@ import torch
 from gradtrace import _torch, watch
 from gradtrace.autograd.frames import Location
 from gradtrace.autograd.tensors import storage_of
+from gradtrace.watching import cuts as cuts_module
 from gradtrace.watching import record
+from gradtrace.watching.cuts import Cut, Cuts
 from gradtrace.watching.record import (
     BackwardCall,
-    Cut,
-    Cuts,
     Export,
     Lines,
     Memory,
@@ -209,7 +210,7 @@ def test_a_node_has_the_line_that_created_it():
 
 
 def test_a_cut_belongs_to_the_tensor_that_has_its_address_and_shape(monkeypatch):
-    monkeypatch.setattr(record, "_MAX_CUTS", 2)
+    monkeypatch.setattr(cuts_module, "_MAX_CUTS", 2)
     cuts, tensors = Cuts(), [torch.ones(2) for _ in range(3)]
     first, second, third = (Cut("detach", HERE, of=frozenset({i})) for i in range(3))
     cuts.set(tensors[0], first)
@@ -273,45 +274,52 @@ def test_a_graph_of_gradients_that_has_no_numbers_of_this_thread_is_elsewhere(
 
 
 def test_a_value_that_comes_back_was_not_cut_off_on_purpose():
-    timeline, cut, other = Timeline(), Cut("item", HERE), Cut("item", THERE)
-    timeline.suspects = {1: (cut, True), 2: None, 3: (other, True), 4: (cut, True)}
-    timeline.came_back(Cut("item", HERE))
-    assert timeline.suspects == {1: (cut, False), 2: None, 3: (other, True), 4: (cut, False)}
+    timeline, detached, other = Timeline(), Cut("detach", HERE), Cut("item", THERE)
+    read = Cut("copy", HERE, origins=(detached,))
+    timeline.suspects = {1: {detached: True, other: True}, 2: {}, 3: {read: True}}
+    timeline.came_back(read)
+    assert timeline.suspects == {1: {detached: False, other: True}, 2: {}, 3: {read: False}}
 
 
-def test_what_is_cut_off_on_purpose_yields_to_what_is_not():
-    """And to what is, until its result feeds a trained parameter."""
-    leaf = torch.ones(2, requires_grad=True)
+def test_each_cut_of_a_leaf_without_a_gradient_is_recorded_in_order(monkeypatch):
+    leaf, timeline = torch.ones(2, requires_grad=True), Timeline()
     key = _torch.tensor_identity(leaf)
-    meant, other, unmeant = Cut("detach", HERE), Cut("detach", THERE), Cut("item", THERE)
-    timeline = Timeline()
+    meant, unmeant, other = Cut("detach", HERE), Cut("item", THERE), Cut("detach", HERE)
     timeline.cut_off([leaf.exp()], meant, meant=True)
     assert timeline.suspects == {}  # the leaf is none
-    timeline.suspects[key] = None
+    timeline.suspects[key] = {}
     timeline.cut_off([torch.ones(1)], meant, meant=True)
-    assert timeline.suspects == {key: None}
+    assert timeline.suspects == {key: {}}
     timeline.cut_off([torch.ones(1), leaf.exp().sum()], meant, meant=True)
-    assert timeline.suspects == {key: (meant, True)}
-    timeline.fed.add(HERE)
-    timeline.cut_off([leaf.exp()], other, meant=True)
-    assert timeline.suspects == {key: (meant, True)}
-    timeline.fed.clear()
-    timeline.cut_off([leaf.exp()], other, meant=True)
-    assert timeline.suspects == {key: (other, True)}
-    timeline.fed.add(THERE)
     timeline.cut_off([leaf.exp()], unmeant, meant=False)
-    assert timeline.suspects == {key: (unmeant, False)}
-    timeline.cut_off([leaf.exp()], meant, meant=True)
-    assert timeline.suspects == {key: (unmeant, False)}
+    timeline.cut_off([leaf.exp()], meant, meant=False)  # the first time counts
+    assert [*timeline.suspects[key].items()] == [(meant, True), (unmeant, False)]
+    monkeypatch.setattr(record, "_MAX_CUTS_OF_LEAF", 2)
+    timeline.cut_off([leaf.exp()], other, meant=True)
+    assert len(timeline.suspects[key]) == 2
+
+
+def test_values_are_followed_through_memory_and_numbers(monkeypatch):
+    table, cut, other = Cuts(), Cut("set_data", HERE), Cut("copy", THERE)
+    written, unrelated = torch.ones(2), torch.ones(2)
+    assert table.of_memory(written) is None
+    table.set_memory(written, cut)
+    assert table.of_memory(written[1:]) is cut and table.of_memory(unrelated) is None
+    table.set_read([[0.123456, 2.0], math.inf, 0.5], other)
+    assert table.of_read([unrelated, ["x", [0.123456]]]) is other
+    assert table.of_read([2.0, math.inf, 0.5, 0.7654321]) is None
+    monkeypatch.setattr(cuts_module, "_MAX_CUTS", 1)
+    table.set_read(0.7654321, cut)  # the oldest makes room
+    assert table.of_read(0.123456) is None and table.of_read(0.7654321) is cut
 
 
 def test_a_view_that_was_made_without_gradients_counts_as_its_leaf():
     leaf, timeline, cut = torch.ones(2, 3, requires_grad=True), Timeline(), Cut("no_grad", HERE)
     with torch.no_grad():
         view = leaf.T
-    timeline.suspects[_torch.tensor_identity(leaf)] = None
+    timeline.suspects[_torch.tensor_identity(leaf)] = {}
     timeline.cut_off([view.requires_grad_()], cut, meant=False)
-    assert [*timeline.suspects.values()] == [(cut, False)]
+    assert [*timeline.suspects.values()] == [{cut: False}]
 
 
 def test_steps_are_among_the_edits_in_order():

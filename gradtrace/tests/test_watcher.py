@@ -53,6 +53,7 @@ def pytorch() -> tuple:
         nn.functional.has_torch_function,
         nn.functional.has_torch_function_unary,
         torch._tensor.has_torch_function_variadic,
+        vars(nn.Parameter)["__new__"],
         torch.is_grad_enabled(),
     )
 

@@ -222,10 +222,14 @@ def saved_by_function(node: Any) -> tuple[torch.Tensor, ...]:
 
 
 def kept_by_function(node: Any) -> list[torch.Tensor]:
-    """Return the floating-point tensors that a custom function's forward stored for backward."""
-    values = (*saved_by_function(node), *vars(node).values())
+    """Return the floating-point tensors without a graph that a custom function's forward stored.
+
+    Inputs that require grad and outputs have a graph.
+    """
+    values = [*saved_by_function(node), *vars(node).values()]
+    values += [item for value in values if isinstance(value, (list, tuple)) for item in value]
     tensors = (value for value in values if isinstance(value, torch.Tensor))
-    return [tensor for tensor in tensors if tensor.is_floating_point()]
+    return [t for t in tensors if t.is_floating_point() and not t.requires_grad]
 
 
 def has_warned(text: str) -> bool:

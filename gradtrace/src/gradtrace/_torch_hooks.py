@@ -354,6 +354,34 @@ class StepHook:
 _HOOK = "gradtrace"  # the key of this hook
 
 
+class ParameterHook:
+    """Calls ``made(data, parameter)`` when a tensor becomes a parameter, which no mode receives."""
+
+    def __init__(self, made: Callable[[torch.Tensor, torch.Tensor], None]):
+        self._made = made
+        self._original: Any = None
+        self.installed = False
+
+    def install(self) -> None:
+        original = self._original = vars(torch.nn.Parameter)["__new__"]
+        made = self._made
+
+        @functools.wraps(original.__func__)
+        def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            parameter = original.__func__(cls, *args, **kwargs)
+            data = args[0] if args else kwargs.get("data")
+            if isinstance(data, torch.Tensor):
+                made(data, parameter)
+            return parameter
+
+        torch.nn.Parameter.__new__ = new  # type: ignore[method-assign, assignment]
+        self.installed = True
+
+    def remove(self) -> None:
+        torch.nn.Parameter.__new__ = self._original  # type: ignore[method-assign]
+        self.installed = False
+
+
 class PythonFunctions:
     """Runs PyTorch's Python functions under a :class:`Mode` as if no mode were active.
 

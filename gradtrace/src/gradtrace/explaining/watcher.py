@@ -47,7 +47,8 @@ from gradtrace.watching.engine import engine
 from gradtrace.watching.operations import Observer
 from gradtrace.watching.record import BackwardCall, Record
 
-_LOOKS = (32, 128, 512, 2_048)  # the backward calls at which variables are searched for graphs
+# The backward calls at which variables are searched for graphs.
+_LOOKS = (4, 8, 16, 32, 128, 512, 2_048)
 _NOTES_SINCE = (8, 14)  # IPython prints the notes of an exception
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -266,6 +267,12 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     def step_ended(self) -> None:
         if self._observer is not None:
             self._observer.look()
+
+    @guarded
+    def parameter_made(self, data: torch.Tensor, parameter: torch.Tensor) -> None:
+        observer = self._observer
+        if observer is not None and observer.of_this_thread and not _torch.is_intercepted():
+            observer.note_same_memory(parameter, data)
 
     @guarded
     def compiled(self, inside: bool) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd.frames import STAND_IN, Location, is_users
-from gradtrace.watching.record import Cut
+from gradtrace.watching.cuts import Cut
 
 NEAR, FAR = 4, 200  # frames from an operation to the custom function that it may be in
 _MAX_SITES = 5_000

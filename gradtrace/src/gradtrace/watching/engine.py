@@ -45,6 +45,7 @@ class Listener(Protocol):
     def in_closure(self, optimizer: torch.optim.Optimizer, inside: bool) -> None: ...
     def stepped(self, optimizer: torch.optim.Optimizer) -> None: ...
     def step_ended(self) -> None: ...
+    def parameter_made(self, data: torch.Tensor, parameter: torch.Tensor) -> None: ...
     def compiled(self, inside: bool) -> None: ...
     def broke(self, error: Exception) -> None: ...
 
@@ -63,6 +64,7 @@ class Engine:
         self._backward = _torch_hooks.BackwardHook(self._before, self._after)
         self._steps = _torch_hooks.StepHook("post", self._stepped)
         self._before_steps = _torch_hooks.StepHook("pre", self._stepping)
+        self._parameters = _torch_hooks.ParameterHook(self._parameter_made)
         self._compiled = _torch_hooks.CompiledRegions(self._compiled_region)
         handed_over = (torch.autograd.grad, torch.Tensor.__dlpack__)
         self._functions = _torch_hooks.PythonFunctions(handed_over)
@@ -88,6 +90,7 @@ class Engine:
             (self._compiled, on),
             (self._steps, on and plain),
             (self._before_steps, strict and plain),
+            (self._parameters, strict and plain),
             (self._functions, strict and plain),
         ):
             if needed != hook.installed:
@@ -186,6 +189,10 @@ class Engine:
         for listener in self.listeners:
             listener.step_ended()
 
+    def _parameter_made(self, data: torch.Tensor, parameter: torch.Tensor) -> None:
+        for listener in self.listeners:
+            listener.parameter_made(data, parameter)
+
     def _compiled_region(self, inside: bool) -> None:
         with self._lock:
             self._compiled_regions += 1 if inside else -1
@@ -230,8 +237,7 @@ def _computing_in_forward(outputs: Any) -> tuple[weakref.ref[type], ...]:
         return tuple(
             weakref.ref(function)
             for function, node in nodes.items()
-            if function is not None
-            and any(not tensor.requires_grad for tensor in _torch.kept_by_function(node))
+            if function is not None and _torch.kept_by_function(node)
         )
 
 

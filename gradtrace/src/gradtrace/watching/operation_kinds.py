@@ -98,8 +98,9 @@ _CONVERSIONS = ("bool", "byte", "char", "int", "long", "short", "to", "type", "t
 
 
 def takes_shape(func: Callable[..., Any]) -> bool:
-    """Whether an operation uses only the shape of its input, such as ``randn_like``."""
-    return getattr(func, "__name__", "").endswith("_like")
+    """Whether an operation uses only its input's shape or dtype: ``randn_like``, ``new_zeros``."""
+    name = getattr(func, "__name__", "")
+    return name.endswith("_like") or (name.startswith("new_") and name != "new_tensor")
 
 
 def has_zero_derivative(func: Callable[..., Any]) -> bool:

@@ -18,7 +18,7 @@ import ctypes
 import hashlib
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType, FunctionType
 from typing import Any
@@ -44,13 +44,11 @@ from gradtrace.watching.call_sites import (
     caller_of,
     caller_of_apply,
     grad_mode_method,
-    in_forward,
     library_cause,
 )
+from gradtrace.watching.lost_graphs import LostGraphs
 from gradtrace.watching.operation_kinds import (
     ADD,
-    COPY,
-    DETACH,
     EXPORT,
     FACT,
     GRAD_ATTRIBUTE,
@@ -64,19 +62,13 @@ from gradtrace.watching.operation_kinds import (
     SET_ITEM,
     SET_REQUIRES_GRAD,
     Operation,
-    converts_type,
-    has_zero_derivative,
     kind_of,
-    reads_data,
-    requires_grad,
-    takes_shape,
     tensors_in,
 )
 from gradtrace.watching.record import (
     OF_SCALED_TAG,
     SCALED_TAG,
     SUM_TAG,
-    Cut,
     Export,
     Memory,
     Modification,
@@ -106,6 +98,7 @@ class Observer(_torch_hooks.Mode):
         self._chains = Chains()
         self._sites = Sites()
         self._regions: list[Region] = []  # in which gradients are off or on, innermost last
+        self._lost = LostGraphs(self._timeline, self._regions)
         self._outside = _torch.next_sequence_nr()  # when last an operation was recorded
 
     def step_aside(self) -> None:
@@ -123,6 +116,7 @@ class Observer(_torch_hooks.Mode):
         self.step_aside()
         self._record = None
         self._timeline = Timeline()
+        self._lost = LostGraphs(self._timeline, self._regions)
         self._chains = Chains()
         self._sites = Sites()
 
@@ -150,11 +144,11 @@ class Observer(_torch_hooks.Mode):
             frame = caller_of(caller_of(frame))
         operation = None
         try:
-            if kind is SET_DATA:
-                with _torch.no_torch_function():
-                    self._note_replacement(args[0], args[1:])
             if kind is NO_EFFECT or kind is SET_DATA:
-                return func(*args, **kwargs)
+                result = func(*args, **kwargs)
+                if kind is SET_DATA:
+                    self.note_same_memory(args[0], args[1])
+                return result
             site = self._sites.at(frame)
             if not _torch.is_intercepted() and not _is_librarys_own(kind, func, site):
                 operation = self._before(kind, func, args, kwargs, frame, site)
@@ -206,6 +200,14 @@ class Observer(_torch_hooks.Mode):
             except Exception as error:
                 self._broke(error)
 
+    def note_same_memory(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
+        """Record that a parameter, or an attribute ``.data``, now has the memory of ``data``."""
+        with _torch.no_torch_function():
+            try:
+                self._lost.note_replacement(tensor, [data])
+            except Exception as error:
+                self._broke(error)
+
     def _broke(self, error: Exception) -> None:
         if raised_by_the_program(error):
             raise error
@@ -216,7 +218,7 @@ class Observer(_torch_hooks.Mode):
         kind, frame, tensors = operation.kind, operation.frame, operation.tensors
         started = operation.sequence_nr
         if kind is SET_REQUIRES_GRAD:
-            self._note_switch(tensors[0], was_on=operation.prior_state)
+            self._lost.note_switch(tensors[0], was_on=operation.prior_state)
             return
         chain = None
         recording = torch.is_grad_enabled()
@@ -236,7 +238,7 @@ class Observer(_torch_hooks.Mode):
         if kind is EXPORT:
             self._note_export(tensors[0], chain, started)
         if kind is EXPORT or kind is READ:
-            self._note_leaving(frame, tensors[0])
+            self._lost.note_leaving(frame, tensors[0], result)
         for output in (result,) if isinstance(result, torch.Tensor) else tensors_in((result,)):
             self._note_output(operation, output, chain)
 
@@ -249,7 +251,7 @@ class Observer(_torch_hooks.Mode):
         if torch.is_anomaly_enabled():
             forget_our_frames([result, *tensors], started)
         for tensor in tensors:
-            if self._is_exported(tensor):
+            if self._timeline.is_exported(tensor):
                 self._note_export(tensor, chain, started)
         return chain
 
@@ -258,17 +260,14 @@ class Observer(_torch_hooks.Mode):
         if kind is not GRAD_ATTRIBUTE:
             timeline.cuts.forget(output, tensors)
         if not output.requires_grad:
-            self._note_cut(operation, output)
+            self._lost.note_cut(operation, output)
             return
-        if timeline.suspects:
-            self._note_feeding(tensors)
+        self._lost.note_use(operation, output)
         if operation.site.in_grad_scaler:
             _tag(output, SCALED_TAG, True)
         elif kind is GRADIENT and any(map(_is_scaled, tensors)):
             _tag(output, OF_SCALED_TAG, user_location())
-        if kind is COPY and output.is_leaf and timeline.suspects:
-            timeline.cut_off(tensors, Cut("copy", user_location()), meant=False)
-        elif kind is ADD:
+        if kind is ADD:
             self._note_sum(tensors, output, chain)
 
     def _note_custom_function(self, frame: FrameType | None, sequence_nr: int) -> None:
@@ -299,7 +298,7 @@ class Observer(_torch_hooks.Mode):
             of_a_view=not sets_item and _torch.base_of(tensor) is not None,
         )
         self._timeline.edited(storage_of(tensor)[0], edit)
-        self._note_replacement(tensor, (t for t in operation.tensors if t is not tensor))
+        self._lost.note_replacement(tensor, (t for t in operation.tensors if t is not tensor))
 
     def _note_changed_gradient(self, frame: FrameType | None, tensor: torch.Tensor) -> None:
         """Report a custom function's backward that modifies the gradient that it was given."""
@@ -323,22 +322,6 @@ class Observer(_torch_hooks.Mode):
         alive = _torch.StorageReference(tensor.untyped_storage())
         export = Export(_location(chain), now, checksum(memory.span), memory, alive)
         self._timeline.exported(storage_of(tensor)[0], export)
-
-    def _is_exported(self, tensor: torch.Tensor) -> bool:
-        """Whether code outside of PyTorch, such as NumPy, can write to the tensor's memory.
-
-        PyTorch cannot resize such a storage.
-        """
-        exports = self._timeline.exports
-        if not exports and (type(tensor) is not torch.Tensor or not tensor.is_leaf):
-            return False  # made by PyTorch
-        if tensor.layout is not torch.strided or tensor.device.type != "cpu":
-            return False
-        try:
-            storage = tensor.untyped_storage()
-        except (NotImplementedError, RuntimeError):
-            return False
-        return not storage.resizable() or _torch.storage_identity(storage) in exports
 
     def _note_region(self, caller: FrameType, enabled: bool) -> None:
         """Record that a region in which gradients are disabled or enabled begins or ends.
@@ -370,148 +353,6 @@ class Observer(_torch_hooks.Mode):
             location = Location(decorated.co_filename, decorated.co_firstlineno)
         how_cut = library_cause() or "region"
         regions.append(Region(enabled, location, how_cut, entered=method == "__enter__"))
-
-    def _note_replacement(self, tensor: torch.Tensor, values: Iterable[torch.Tensor]) -> None:
-        """Record that a leaf's memory was set to a computed value, whose graph the leaf lacks.
-
-        This counts only if the leaf stands for the value in the graph: it is differentiated, or a
-        frozen parameter, as the weight below an adapter is.
-        """
-        calls = self._timeline.calls
-        used = calls and storage_of(tensor)[0] in calls[-1].leaves
-        used = used or (isinstance(tensor, torch.nn.Parameter) and not tensor.requires_grad)
-        if self._timeline.suspects and used:
-            computed = [value for value in values if _torch.grad_fn_of(value) is not None]
-            self._timeline.cut_off(computed, Cut("set_data", user_location()), meant=False)
-
-    def _note_switch(self, tensor: torch.Tensor, was_on: bool) -> None:
-        """Record that ``requires_grad`` of a leaf was set."""
-        if tensor.requires_grad:
-            self._timeline.cuts.forget(tensor)
-        elif was_on and tensor.is_leaf:
-            self._timeline.cuts.set(tensor, Cut("frozen", user_location()))
-
-    def _note_feeding(self, tensors: list[torch.Tensor]) -> None:
-        """Record that an operation combines a leaf that requires grad with a cut-off tensor."""
-        if not any(tensor.is_leaf and tensor.requires_grad for tensor in tensors):
-            return
-        for tensor in tensors:
-            if not tensor.requires_grad:
-                cut = self._timeline.cuts.get(tensor) or self._came_back([tensor], tensor)
-                if cut is not None:
-                    self._timeline.fed.add(cut.location)
-
-    def _note_leaving(self, frame: FrameType, tensor: torch.Tensor) -> None:
-        """Record that Python or NumPy read a tensor with a graph or a cut: its value may return."""
-        cut = self._timeline.cuts.get(tensor)
-        if cut is not None or tensor.requires_grad:
-            location = user_location() if cut is None else cut.location
-            exit_cut = self._timeline.left = Cut("copy", location, tuple(tensor.shape))
-            node = _torch.grad_fn_of(tensor)
-            exit_cut.unused = node is not None and freed_by(node) is None
-            self._timeline.left_after = self._timeline.last_call
-            # A program may print its parameters; its forward pass does not.
-            taken = tensor.requires_grad and (not tensor.is_leaf or in_forward(frame))
-            if self._timeline.suspects and taken:
-                self._timeline.cut_off([tensor], exit_cut, meant=False)
-
-    def _note_cut(self, operation: Operation, output: torch.Tensor) -> None:
-        """Record why a result has no gradient: where it was cut off, or the cut of its inputs."""
-        timeline, kind = self._timeline, operation.kind
-        if timeline.cuts.get(output) is not None:
-            return
-        cut: Cut | None
-        if kind is GRADIENT or kind is GRAD_ATTRIBUTE:
-            call = timeline.call_after(operation.prior_state)
-            if call is None or not call.creates_graph:
-                location = call.location if call is not None else user_location()
-                of = frozenset(storage_of(tensor)[0] for tensor in operation.about)
-                through = frozenset() if call is None else call.leaves
-                cut = Cut("first_order", location, of=of, through=through)
-            elif (
-                function := next((reference() for reference in call.functions), None)
-            ) is not None:
-                name = place_of(function, "backward")
-                cut = Cut("function", user_location(), function=name)
-            else:
-                return
-        elif not any(map(requires_grad, operation.valued_tensors)):
-            cut = self._inherited(kind, operation.valued_tensors, output)
-            if cut is None:
-                return
-        elif kind is DETACH or kind is EXPORT or kind is COPY:
-            cut = Cut("copy", user_location())
-            if kind is DETACH:
-                cut.how = "data" if reads_data(operation.func) else "detach"
-                cut.of = frozenset(storage_of(tensor)[0] for tensor in operation.tensors)
-        elif not torch.is_grad_enabled():
-            off = next((region for region in reversed(self._regions) if not region.enabled), None)
-            location = None if off is None else off.location
-            kind_of_cut = library_cause() or ("region" if off is None else off.how)
-            if kind_of_cut == "region" and self._updates(operation.tensors):
-                kind_of_cut, location = "update", user_location()
-            cut = Cut(kind_of_cut, location or user_location())
-            if (
-                off is None
-                and output.is_floating_point()
-                and not has_zero_derivative(operation.func)
-            ):
-                cut.intermediate = caller_of_apply(operation.frame, FAR) is not None
-        else:
-            cut = operation.site.cut
-            if cut.location is None:  # the site is a library's, which the user's line called
-                cut = Cut("operation", user_location())
-            is_real = output.is_floating_point() or output.is_complex()
-            if not is_real and not converts_type(operation.func):
-                cut = replace(cut, to_integers=True)
-        timeline.cuts.set(output, cut)
-        if timeline.suspects and not takes_shape(operation.func):
-            explicit = cut.how in ("detach", "operation") and not in_forward(operation.frame)
-            meant = explicit or cut.how == "region"
-            timeline.cut_off(operation.tensors, cut, meant)
-
-    def _updates(self, tensors: list[torch.Tensor]) -> bool:
-        """Whether the tensors include a leaf and a value computed from the leaf's own gradient."""
-        leaves = {
-            storage_of(tensor)[0] for tensor in tensors if tensor.requires_grad and tensor.is_leaf
-        }
-        cuts = map(self._timeline.cuts.get, tensors)
-        return any(cut and cut.how == "first_order" and cut.of & leaves for cut in cuts)
-
-    def _inherited(
-        self, kind: str, tensors: list[torch.Tensor], output: torch.Tensor
-    ) -> Cut | None:
-        """Return the cut that a result inherits from its inputs, or None."""
-        if not len(self._timeline.cuts) and self._timeline.left is None:
-            return None
-        cuts = [cut for tensor in tensors if (cut := self._timeline.cuts.get(tensor))]
-        if not cuts:
-            return self._came_back(tensors, output)
-        # An explicit cut is the cause only if there is no other; after it comes the tensor's own
-        # gradient, as in a step along it.
-        storages = {storage_of(tensor)[0] for tensor in tensors}
-        cut = min(cuts, key=lambda cut: _RANKS.get(cut.how, 2 if cut.of & storages else 0))
-        if cut.how != "first_order":
-            return cut
-        if kind is DETACH:
-            return Cut("detach", user_location())
-        of = cut.of.union(*(inherited.of for inherited in cuts))
-        through = cut.through.union(*(inherited.through for inherited in cuts))
-        return Cut(cut.how, cut.location, of=of, through=through)
-
-    def _came_back(self, tensors: list[torch.Tensor], output: torch.Tensor) -> Cut | None:
-        """Return the cut at which Python or NumPy read the value of this new tensor, if any."""
-        exit_cut = self._timeline.left
-        if exit_cut is None or not output.is_floating_point():
-            return None
-        if not tensors:
-            back = tuple(output.shape) in ((), exit_cut.shape)
-        else:
-            back = any(tuple(t.shape) == exit_cut.shape and self._is_exported(t) for t in tensors)
-        if not back:
-            return None
-        self._timeline.came_back(exit_cut)
-        return exit_cut
 
     def _note_sum(
         self, tensors: list[torch.Tensor], output: torch.Tensor, chain: Chain | None
@@ -564,7 +405,6 @@ def _is_librarys_own(kind: str, func: Callable[..., Any], site: Site) -> bool:
     )
 
 
-_RANKS = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # of kinds of cuts: likely causes first
 _LEAKING = 3  # additions of a loss that has been through backward to one sum
 
 

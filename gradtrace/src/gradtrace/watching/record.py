@@ -20,7 +20,7 @@ import warnings
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, TypeVar
@@ -31,6 +31,7 @@ from gradtrace import _torch, _torch_hooks
 from gradtrace.autograd.frames import Chain, Location
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, walk
+from gradtrace.watching.cuts import Cut, Cuts, with_origins
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ _MAX_CALLS = _MAX_STEPS = 256
 _MAX_LINES = 200_000
 _MAX_EDITED, _MAX_EDITS = 10_000, 100  # storages, edits of one
 _MAX_EXPORTED, _MAX_EXPORTS = 64, 64  # storages, exports of one
-_MAX_CUTS = 20_000
+_MAX_CUTS_OF_LEAF = 1_000
 _MAX_COMPARED = 10_000_000  # elements
 _REPORTED: dict[Any, Any] = {}  # failures of gradtrace, as the warnings module notes them
 SCALING = ("MulBackward0", "DivBackward0", "NegBackward0")  # nodes that scale a loss
@@ -71,6 +72,7 @@ class BackwardCall:
     alone: tuple[Any, ...] = ()  # optimizers whose parameters are also used without any other's
     leaves: frozenset[int] = frozenset()  # the storages of the leaves that its graph reached
     on_accelerator = False  # some of these leaves
+    ended_at = 0  # the counter when the call had ended
 
     def __init__(self, number: int, location: Location | None, sequence_nr: int):
         self.number = number
@@ -195,28 +197,6 @@ class Modification:
     of_a_view: bool = False  # of a tensor that is a view of another
 
 
-@dataclass(eq=False)
-class Cut:
-    """The place where a tensor lost its graph; ``cut_by_<how>`` is the name of the evidence.
-
-    ``shape`` is the shape of a value that Python or NumPy read, from which it is recognized if it
-    becomes a tensor again. Of a gradient, ``of`` are the storages of the tensors that it was
-    computed for (of a detached tensor, its own), and ``through`` those of its graph's leaves;
-    ``function`` is the custom function that cut it off. An ``intermediate`` value was computed in
-    the forward of a custom function, by an operation that has a derivative.
-    """
-
-    how: str
-    location: Location | None
-    shape: tuple[int, ...] | None = None
-    of: frozenset[int] = frozenset()
-    through: frozenset[int] = frozenset()
-    function: str | None = None
-    intermediate: bool = False
-    unused: bool = False  # of a value that was read: it has a graph that no backward call has used
-    to_integers: bool = False  # by an operation that returns integers
-
-
 @dataclass(frozen=True)
 class Region:
     """A region in which gradients are disabled (or enabled again): its line, and the kind of cut.
@@ -326,41 +306,6 @@ class Lines:
         return list(dict.fromkeys(self._chains[first : bisect.bisect_left(self._starts, end)]))
 
 
-class Cuts:
-    """The tensors that have no graph, and why.
-
-    Tensors are identified by their addresses, without even a weak reference, because PyTorch does
-    not swap tensors that have one. So an address may come to belong to another tensor, and must be
-    forgotten when that is created.
-    """
-
-    def __init__(self) -> None:
-        self._cuts: dict[int, tuple[torch.Size, Cut]] = {}
-
-    def get(self, tensor: torch.Tensor) -> Cut | None:
-        shape, cut = self._cuts.get(_torch.tensor_identity(tensor)) or (None, None)
-        return cut if cut is not None and shape == tensor.shape else None
-
-    def of(self, storages: Collection[int]) -> Cut | None:
-        """Return the latest cut of a gradient or detached copy of these storages, or None."""
-        cuts = (cut for _, cut in reversed(self._cuts.values()) if cut.of & {*storages})
-        return next(cuts, None)
-
-    def set(self, tensor: torch.Tensor, cut: Cut) -> None:
-        if len(self._cuts) >= _MAX_CUTS:
-            del self._cuts[next(iter(self._cuts))]
-        self._cuts[_torch.tensor_identity(tensor)] = tensor.shape, cut
-
-    def forget(self, tensor: torch.Tensor, inputs: Iterable[torch.Tensor] = ()) -> None:
-        """Delete the cut stored for a result's address, unless the result is one of the inputs."""
-        key = _torch.tensor_identity(tensor)
-        if key in self._cuts and not any(tensor is operand for operand in inputs):
-            del self._cuts[key]
-
-    def __len__(self) -> int:
-        return len(self._cuts)
-
-
 class Sums:
     """The long sums that are alive, and the lines of sums that were freed before any use."""
 
@@ -416,14 +361,16 @@ class Timeline:
         self.left: Cut | None = None  # where a value last left for Python or numpy
         self.left_after = 0  # the number of the backward before that
         self.first_order: dict[int, Cut] = {}  # by the number of the node that used the gradient
+        # Of custom functions, the line that computed a value which a backward call used.
+        self.intermediates: dict[str, tuple[Location | None, BackwardCall]] = {}
         self.sums = Sums()
         self.running: list[tuple[BackwardCall, Any]] = []  # calls in progress, with their outputs
         self.looked_inside = 0  # steps inside a backward that were looked at
         self.sizes: dict[Location | None, deque[tuple[int, int, int | None]]] = {}
         self.untrained: dict[int, Untrained] = {}  # by the optimizer's identity
-        # Leaves without a gradient, by identity: their cut, and whether it was intended.
-        self.suspects: dict[int, tuple[Cut, bool] | None] = {}
-        self.fed: set[Location | None] = set()  # cuts whose results feed trained parameters
+        # Leaves without a gradient, by identity: their cuts, and whether each is intended.
+        self.suspects: dict[int, dict[Cut, bool]] = {}
+        self.fed: set[Cut] = set()  # the cuts whose results a loss used
         self.last_write = -1  # the number at which memory was last changed, or given to others
         # The number before the last backward call whose graph another thread recorded.
         self.graph_elsewhere = -1
@@ -441,6 +388,7 @@ class Timeline:
 
         The engine's thread for an accelerator does, and numbers the nodes by its own counter.
         """
+        call.ended_at = _torch.next_sequence_nr()
         if call.creates_graph and (
             call.on_accelerator or _torch.next_sequence_nr() == call.sequence_nr
         ):
@@ -478,32 +426,31 @@ class Timeline:
     def cut_off(self, tensors: Iterable[torch.Tensor], cut: Cut, meant: bool) -> None:
         """Record this cut for each suspected leaf that the tensors depend on.
 
-        ``meant`` is True for a cut that the program makes explicitly. An earlier cut stays if it
-        was not meant, or if this cut is meant and the earlier one's results feed trained leaves.
+        ``meant`` is True for a cut that the program makes explicitly.
         """
         # A view that was made where gradients are off is a leaf of its own: w.T in a checkpoint.
         bases = (
             base if t.is_leaf and (base := _torch.base_of(t)) is not None else t for t in tensors
         )
         for node in walk(roots_of([tensor for tensor in bases if tensor.requires_grad]))[0]:
-            if not isinstance(node, _torch.LEAF):
-                continue
-            key = _torch.tensor_identity(node.variable)
-            if key in self.suspects:
-                suspect = self.suspects[key]
-                # A value that was read may only be printed; one written into a leaf is used.
-                if (
-                    suspect is None
-                    or (cut.how == "set_data" and suspect[0].how == "copy")
-                    or (suspect[1] and (not meant or suspect[0].location not in self.fed))
-                ):
-                    self.suspects[key] = cut, meant
+            if isinstance(node, _torch.LEAF):
+                cuts = self.suspects.get(_torch.tensor_identity(node.variable))
+                if cuts is not None and len(cuts) < _MAX_CUTS_OF_LEAF:
+                    cuts.setdefault(cut, meant)
+
+    def note_loss(self, numbers: Iterable[int], leaves: Iterable[torch.Tensor]) -> None:
+        """Record the cuts of the values from which a loss with these nodes was computed."""
+        if not self.suspects:
+            self.fed.clear()
+            return
+        used = self.cuts.used
+        cuts = [cut for number in used.keys() & numbers for cut in used[number]]
+        self.fed |= with_origins(filter(None, (*cuts, *map(self.cuts.of_memory, leaves))))
 
     def came_back(self, cut: Cut) -> None:
         """Mark a cut as unintended: the program made a new tensor from the value it had read."""
-        for key, suspect in self.suspects.items():
-            if suspect is not None and suspect[0].location == cut.location:
-                self.suspects[key] = suspect[0], False
+        for cuts in self.suspects.values():
+            cuts.update((earlier, False) for earlier in (cut, *cut.origins) if earlier in cuts)
 
     def edited(self, storage: int, edit: Modification) -> None:
         _latest(self._edits, storage, _MAX_EDITED, _MAX_EDITS).append(edit)
@@ -529,6 +476,22 @@ class Timeline:
             for edit in edits:
                 if edit.sequence_nr > since and edit.memory and address in edit.memory.span:
                     yield edit
+
+    def is_exported(self, tensor: torch.Tensor) -> bool:
+        """Whether code outside of PyTorch, such as NumPy, can write to the tensor's memory.
+
+        PyTorch cannot resize such a storage.
+        """
+        exports = self.exports
+        if not exports and (type(tensor) is not torch.Tensor or not tensor.is_leaf):
+            return False  # made by PyTorch
+        if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+            return False
+        try:
+            storage = tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):
+            return False
+        return not storage.resizable() or _torch.storage_identity(storage) in exports
 
     def exports_of(self, storage: int) -> list[Export]:
         """Return the exports of a storage; none if that storage no longer exists."""

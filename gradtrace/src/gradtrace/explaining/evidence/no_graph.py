@@ -16,7 +16,7 @@ from gradtrace.autograd.traversal import reachable, roots_of, users_of, walk
 from gradtrace.explaining.evidence.base import Evidence, TextEvidence
 from gradtrace.explaining.evidence.carriers import Holder, filled_at, name_of
 from gradtrace.explaining.evidence.optimizers import Training
-from gradtrace.watching.record import Cut
+from gradtrace.watching.cuts import Cut
 
 
 class NoGraphEvidence(Evidence):

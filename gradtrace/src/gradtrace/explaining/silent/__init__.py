@@ -38,6 +38,7 @@ def in_backward(graph: PendingBackward) -> Iterator[Diagnosis]:
     yield from saved_intermediates(graph)
     with undisturbed():
         note_optimizers(graph)
+        timeline.note_loss(graph.numbers, graph.leaves.values())
         findings = [
             *changed_unnoticed(graph),
             *stale_casts(graph),

@@ -6,7 +6,7 @@ import bisect
 import itertools
 import re
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -21,7 +21,9 @@ from gradtrace.watching.record import Timeline, freed_by
 from gradtrace.watching.running_sums import LONG
 
 _CONTAINERS = (list, tuple, deque, dict)
-_GROWING = 5  # backward calls of one line, each over a larger graph
+_GROWING = 4  # backward calls of one line, each over a larger graph
+_SPENT = 3  # iterations whose freed graphs one tensor keeps alive
+_MOST = 100  # variables whose graphs are searched for them
 _MANY = 30  # unused graphs in one container before it counts as growing
 
 
@@ -92,14 +94,21 @@ def _kept_alive(
     sums = timeline.sums.alive()
     ended, in_use = in_use is None, set(in_use or ())
     stored: dict[tuple[int, Location], list[Found]] = {}
+    searched: dict[Any, bool] = {}
     for variable in reach(variables):
         node = _torch.grad_fn_of(variable.value)
         if node is None or node in in_use:
             continue
         total = sums.get(_torch.sequence_nr(node))
+        made_at = timeline.line_of(_torch.sequence_nr(node))
+        if node not in searched and len(searched) < _MOST:
+            searched[node] = _spans_iterations(timeline, node)
         if total is not None and freed_by(node) is None:
             yield finding("graph_grows", total.location, total.location, carried_by=variable.name)
-        elif (made_at := timeline.line_of(_torch.sequence_nr(node))) is not None:
+        elif made_at is not None and searched.get(node):
+            name = variable.name
+            yield finding("graph_grows", made_at, made_at, carried_by=name, facts=("larger",))
+        elif made_at is not None:
             inside = reversed(variable.owners)
             for container in itertools.takewhile(lambda o: isinstance(o, _CONTAINERS), inside):
                 stored.setdefault((id(container), made_at), []).append(variable)
@@ -113,6 +122,18 @@ def _kept_alive(
             reported.add(container_id)
             carried = re.sub(r"(\[[^\[\]]*\])+$", "", entries[0].name)
             yield finding("graph_grows", made_at, made_at, carried_by=carried)
+
+
+def _spans_iterations(timeline: Timeline, node: _torch.LiveNode) -> bool:
+    """Whether a graph contains parts that backward calls of several iterations have freed.
+
+    So no later call can use them. Optimizer steps tell apart the iterations.
+    """
+    ends = [end.sequence_nr for end in timeline.steps]
+    calls = {call for inner in walk([node])[0] if (call := freed_by(inner)) is not None}
+    iterations = {(call.location, bisect.bisect(ends, call.sequence_nr)) for call in calls}
+    lines = Counter(location for location, _ in iterations if ends)
+    return max(lines.values(), default=len(calls) // LONG * _SPENT) >= _SPENT
 
 
 def _of_many_iterations(timeline: Timeline, entries: list[Found], ended: bool) -> bool:

@@ -25,7 +25,8 @@ from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.watching.record import Cut, Stray, Timeline, Untrained, parameters_of
+from gradtrace.watching.cuts import Cut
+from gradtrace.watching.record import Stray, Timeline, Untrained, parameters_of
 
 _FEW, _LATEST = 2, 8  # the first and last step at which missing gradients are examined
 _MAX_STRAYS = 10_000
@@ -159,7 +160,7 @@ def _replaced(
     reachable = {id(variable.value) for variable in user_variables(frame)}
     replaced = [i for i in entry.places if id(parameters[i]) not in reachable]
     entry.places = [i for i in entry.places if id(parameters[i]) in reachable]
-    timeline.suspects.update((_torch.tensor_identity(parameters[i]), None) for i in entry.places)
+    timeline.suspects.update((_torch.tensor_identity(parameters[i]), {}) for i in entry.places)
     in_use = any(id(parameter) in reachable for parameter in parameters)
     if replaced and (in_use or _trains_no_leaf(timeline)):
         created_at = (
@@ -175,15 +176,8 @@ def _replaced(
 def _trains_no_leaf(timeline: Timeline) -> bool:
     """Whether the last complete call reached leaves, but none that a known optimizer holds."""
     call = next((call for call in reversed(timeline.calls) if call.whole), None)
-    if call is None or not call.leaves:
-        return False
-    optimizers = (entry.optimizer() for entry in timeline.untrained.values())
-    return not any(
-        storage_of(parameter)[0] in call.leaves
-        for optimizer in optimizers
-        if optimizer is not None
-        for parameter in parameters_of(optimizer)
-    )
+    stepped = {storage_of(p)[0] for o in timeline.optimizers for p in parameters_of(o)}
+    return call is not None and bool(call.leaves) and stepped.isdisjoint(call.leaves)
 
 
 def _cut_off(
@@ -192,34 +186,43 @@ def _cut_off(
     """Yield findings about parameters that a cut separates from the loss; store doubtful ones."""
     if not entry.places:
         return
-    none_trained = all(parameter.grad is None for parameter in parameters)
-    sure: dict[tuple[Location, str], list[int]] = {}
-    doubtful: dict[tuple[Location, str], list[int]] = {}
+    in_vain = entry.steps > _FEW + 1 and all(parameter.grad is None for parameter in parameters)
+    groups: dict[tuple[Location, str, bool], list[int]] = {}
     for i in entry.places:
-        suspect = timeline.suspects.get(_torch.tensor_identity(parameters[i]))
-        if suspect is None or _is_trained_elsewhere(timeline, entry, parameters[i]):
+        suspect = timeline.suspects.get(_torch.tensor_identity(parameters[i]), {})
+        # What a program detaches on purpose may be a target of its loss.
+        cuts = {
+            cut: (cut not in timeline.fed, meant, cut.how == "operation")
+            for cut, meant in suspect.items()
+            if (cut in timeline.fed and (cut.feeds or not meant))
+            or (_may_be_used(cut) and not meant)
+        }
+        cut = min(cuts, key=cuts.__getitem__, default=None)
+        if cut is None or cut.location is None or source.is_conditional(cut.location):
+            continue  # or the program decides when the parameter is trained
+        if _is_trained_elsewhere(timeline, entry, parameters[i]):
             continue
-        cut, meant = suspect
-        location = cut.location
-        if location is None or source.is_conditional(location):
-            continue  # the program decides when the parameter is trained
-        if not meant or (none_trained and cut.how != "region" and entry.steps > _FEW + 1):
-            sure.setdefault((location, _fact_of(cut)), []).append(i)
-        elif location in timeline.fed and not _is_changed_otherwise(timeline, parameters[i]):
-            doubtful.setdefault((location, _fact_of(cut)), []).append(i)
-    for (location, fact), places in sure.items():
+        if not _is_changed_otherwise(timeline, parameters[i]):
+            sure = not suspect[cut] or (in_vain and cut.how != "region")
+            groups.setdefault((cut.location, _fact_of(cut), sure), []).append(i)
+    entry.doubtful = {}
+    for (location, fact, sure), places in groups.items():
         names = names_of(parameters[i] for i in places)
-        step = timeline.steps[-1].location
-        yield finding("never_trained", step, location, names, facts=(fact,))
-    entry.doubtful = {
-        cause: (places, names_of(parameters[i] for i in places))
-        for cause, places in doubtful.items()
-        if cause[1] == "to_integers" or entry.steps > _LATEST
-    }
-    if sure or entry.steps > _LATEST:
+        if sure:
+            step = timeline.steps[-1].location
+            yield finding("never_trained", step, location, names, facts=(fact,))
+        elif fact == "to_integers" or in_vain or entry.steps > _LATEST:
+            entry.doubtful[location, fact] = places, names
+    if entry.steps > _LATEST or any(sure for *_, sure in groups):
         for i in entry.places:
             timeline.suspects.pop(_torch.tensor_identity(parameters[i]), None)
         entry.places = []
+
+
+def _may_be_used(cut: Cut) -> bool:
+    """Whether a loss may use a value that Python read: in a forward pass, or into a variable."""
+    text = "" if cut.location is None else cut.location.text
+    return cut.shape is not None and (cut.feeds or re.match(r"[\w.]+ *[-+*/]?= ", text) is not None)
 
 
 def _fact_of(cut: Cut) -> str:

@@ -74,20 +74,25 @@ def _is_unscaled(start: int, graph: PendingBackward) -> bool:
 
 
 def saved_intermediates(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield findings about custom functions whose backward uses values that forward computed.
+    """Yield findings about custom functions whose second derivative lacks terms.
 
-    Those values have no graph, so the graph that this call creates lacks the part through them.
+    Their forward computed a value, which therefore has no graph; an earlier backward pass used it
+    as a constant, and this pass differentiates the earlier one's gradients.
     """
-    cuts = graph.timeline.cuts
-    for node in graph.live if graph.call.creates_graph and len(cuts) else ():
+    call, kept = graph.call, graph.timeline.intermediates
+    for name, (location, earlier) in [*kept.items()]:
+        numbers = range(earlier.sequence_nr, earlier.ended_at)
+        if earlier.on_accelerator or any(number in numbers for number in graph.numbers):
+            del kept[name]
+            yield graph.finding("intermediate_saved", location, carried_by=name)
+    for node in graph.live if call.creates_graph and len(graph.timeline.cuts) else ():
         function = _torch.function_of(node)
         if function is None or _torch.is_once_differentiable(function):
             continue
-        for saved in _torch.saved_by_function(node):
-            cut = None if saved.requires_grad else cuts.get(saved)
-            if cut is not None and cut.intermediate and saved.is_floating_point():
-                name = place_of(function, "forward")
-                yield graph.finding("intermediate_saved", cut.location, carried_by=name)
+        cuts = map(graph.timeline.cuts.get, _torch.kept_by_function(node))
+        cut = next((cut for cut in cuts if cut is not None and cut.intermediate), None)
+        if cut is not None:
+            kept[place_of(function, "forward")] = cut.location, call
 
 
 def stale_casts(graph: PendingBackward) -> Iterator[Diagnosis]:

@@ -1,0 +1,140 @@
+"""Values that have lost their graph, and the lines that cut it off.
+
+A value loses its graph when it is detached, read by Python, or computed where gradients are off.
+The tables follow it from there: into results without a graph, into memory that it is written to,
+through Python's numbers, and into the operation that combines it with values that have a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from math import isfinite
+from typing import TypeVar
+
+import torch
+
+from gradtrace import _torch
+from gradtrace.autograd.frames import Location
+from gradtrace.autograd.tensors import storage_of
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_MAX_CUTS = 20_000  # entries of each table
+_MAX_NUMBERS = 64  # of one list
+_COMMON = 1_000  # a number with at most three decimals may be written in the program
+
+
+@dataclass(eq=False)
+class Cut:
+    """The place where a tensor lost its graph; ``cut_by_<how>`` is the name of the evidence.
+
+    ``shape`` is the shape of a value that Python or NumPy read, from which it is recognized if it
+    becomes a tensor again. Of a gradient, ``of`` are the storages of the tensors that it was
+    computed for (of a detached tensor, its own), and ``through`` those of its graph's leaves;
+    ``function`` is the custom function that cut it off. An ``intermediate`` value was computed in
+    the forward of a custom function, by an operation that has a derivative.
+    """
+
+    how: str
+    location: Location | None
+    shape: tuple[int, ...] | None = None
+    of: frozenset[int] = frozenset()
+    through: frozenset[int] = frozenset()
+    function: str | None = None
+    intermediate: bool = False
+    unused: bool = False  # of a value that was read: it has a graph that no backward call has used
+    to_integers: bool = False  # by an operation that returns integers
+    feeds: bool = False  # a leaf's operation used the value, or a forward pass read it
+    origins: tuple[Cut, ...] = ()  # the cuts that the value, or its inputs, had before
+
+
+def with_origins(cuts: Iterable[Cut]) -> set[Cut]:
+    """Return these cuts, and the earlier ones of the same values."""
+    found = {*cuts}
+    pending = [*found]
+    for cut in pending:
+        new = {*cut.origins} - found
+        found |= new
+        pending += new
+    return found
+
+
+class Cuts:
+    """The tensors that have no graph, and why.
+
+    Tensors are identified by their addresses, without even a weak reference, because PyTorch does
+    not swap tensors that have one. So an address may come to belong to another tensor, and must be
+    forgotten when that is created.
+    """
+
+    def __init__(self) -> None:
+        self._cuts: dict[int, tuple[torch.Size, Cut]] = {}
+        self._memory: dict[int, tuple[_torch.StorageReference, Cut]] = {}  # by storage
+        self._read: dict[float, Cut] = {}  # by the number that Python read
+        self.used: dict[int, list[Cut]] = {}  # by the number of the node that used the values
+
+    def get(self, tensor: torch.Tensor) -> Cut | None:
+        shape, cut = self._cuts.get(_torch.tensor_identity(tensor)) or (None, None)
+        return cut if cut is not None and shape == tensor.shape else None
+
+    def of(self, storages: Collection[int]) -> Cut | None:
+        """Return the latest cut of a gradient or detached copy of these storages, or None."""
+        cuts = (cut for _, cut in reversed(self._cuts.values()) if cut.of & {*storages})
+        return next(cuts, None)
+
+    def set(self, tensor: torch.Tensor, cut: Cut) -> None:
+        _bounded(self._cuts)[_torch.tensor_identity(tensor)] = tensor.shape, cut
+
+    def forget(self, tensor: torch.Tensor, inputs: Iterable[torch.Tensor] = ()) -> None:
+        """Delete the cut stored for a result's address, unless the result is one of the inputs."""
+        key = _torch.tensor_identity(tensor)
+        if key in self._cuts and not any(tensor is operand for operand in inputs):
+            del self._cuts[key]
+
+    def __len__(self) -> int:
+        return len(self._cuts)
+
+    def set_memory(self, tensor: torch.Tensor, cut: Cut) -> None:
+        """Store the cut of the values that were written into a tensor's storage."""
+        alive = _torch.StorageReference(tensor.untyped_storage())
+        _bounded(self._memory)[storage_of(tensor)[0]] = alive, cut
+
+    def of_memory(self, tensor: torch.Tensor) -> Cut | None:
+        """Return the cut of the values that were written into a tensor's storage, or None."""
+        if not self._memory:
+            return None
+        alive, cut = self._memory.get(storage_of(tensor)[0]) or (None, None)
+        return None if alive is None or alive.expired() else cut
+
+    def set_read(self, values: object, cut: Cut) -> None:
+        """Store the cut of numbers that Python read."""
+        for number in _numbers(values):
+            _bounded(self._read)[number] = cut
+
+    def of_read(self, values: object) -> Cut | None:
+        """Return the cut of the first of these numbers that Python had read, or None."""
+        numbers = _numbers(values) if self._read else ()
+        return next((self._read[number] for number in numbers if number in self._read), None)
+
+    def use(self, node: _torch.LiveNode, cuts: list[Cut]) -> None:
+        """Record that a node's operation used values with these cuts."""
+        _bounded(self.used)[_torch.sequence_nr(node)] = cuts
+
+
+def _numbers(values: object) -> Iterator[float]:
+    """Yield the numbers in nested lists; not 0.5 or 3.0, which a program also writes itself."""
+    pending = [values]
+    for value in pending:
+        if len(pending) < _MAX_NUMBERS and isinstance(value, (list, tuple)):
+            pending += value[:_MAX_NUMBERS]
+        elif type(value) is float and isfinite(value) and not (value * _COMMON).is_integer():
+            yield value
+
+
+def _bounded(table: dict[K, V]) -> dict[K, V]:
+    """Return a table of cuts in which there is room for one more entry."""
+    if len(table) >= _MAX_CUTS:
+        del table[next(iter(table))]
+    return table

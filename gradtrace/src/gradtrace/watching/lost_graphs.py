@@ -1,0 +1,245 @@
+"""Which values of a thread have lost their graph, and how they return to the program's losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from types import FrameType
+
+import torch
+
+from gradtrace import _torch
+from gradtrace.autograd.frames import place_of, user_location
+from gradtrace.autograd.tensors import storage_of
+from gradtrace.watching.call_sites import FAR, caller_of_apply, in_forward, library_cause
+from gradtrace.watching.cuts import Cut, with_origins
+from gradtrace.watching.operation_kinds import (
+    COPY,
+    DETACH,
+    EXPORT,
+    GRAD_ATTRIBUTE,
+    GRADIENT,
+    Operation,
+    converts_type,
+    has_zero_derivative,
+    reads_data,
+    requires_grad,
+    takes_shape,
+)
+from gradtrace.watching.record import Region, Timeline, freed_by
+
+_RANKS = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # of kinds of cuts: likely causes first
+_SAMPLE = 64  # elements of a tensor that are compared with the numbers that Python read
+
+
+class LostGraphs:
+    """Writes to a timeline which values have lost their graph, and which operations use them."""
+
+    def __init__(self, timeline: Timeline, regions: list[Region]):
+        self._timeline = timeline
+        self._cuts = timeline.cuts
+        self._regions = regions  # in which gradients are off or on, innermost last
+
+    def note_switch(self, tensor: torch.Tensor, was_on: bool) -> None:
+        """Record that ``requires_grad`` of a leaf was set."""
+        if tensor.requires_grad:
+            cut = self._cuts.get(tensor)
+            if cut is not None and self._timeline.suspects:
+                self._cuts.set_memory(tensor, cut)
+            self._cuts.forget(tensor)
+        elif was_on and tensor.is_leaf:
+            self._cuts.set(tensor, Cut("frozen", user_location()))
+
+    def note_replacement(self, tensor: torch.Tensor, values: Iterable[torch.Tensor]) -> None:
+        """Record that memory was set to computed values, whose graph its tensors lack."""
+        if not self._timeline.suspects:
+            return
+        node = _torch.grad_fn_of(tensor)
+        if node is not None and _torch.edges_of(node)[0][0] is not None:
+            return  # the tensor had a graph before, and has another now
+        values = [*values]
+        computed = [value for value in values if value.requires_grad]
+        cut = Cut("set_data", user_location()) if computed else self._known(values)
+        if cut is not None:
+            self._timeline.cut_off(computed, cut, meant=False)
+            self._cuts.forget(tensor)
+            self._cuts.set_memory(tensor, cut)
+
+    def note_leaving(self, frame: FrameType, tensor: torch.Tensor, values: object) -> None:
+        """Record that Python or NumPy read values, which may become a tensor again."""
+        cut = self._known([tensor])
+        if cut is None and not tensor.requires_grad:
+            return
+        timeline = self._timeline
+        location = user_location() if cut is None else cut.location
+        exit_cut = timeline.left = Cut("copy", location, tuple(tensor.shape))
+        exit_cut.origins = () if cut is None else (cut,)
+        node = _torch.grad_fn_of(tensor)
+        exit_cut.unused = node is not None and freed_by(node) is None
+        timeline.left_after = timeline.last_call
+        if timeline.suspects:
+            is_shared = tensor.numel() > 0 and not isinstance(values, (float, list))
+            self._cuts.set_read(_elements(tensor) if is_shared else values, exit_cut)
+            exit_cut.feeds = in_forward(frame)
+            if tensor.requires_grad:
+                timeline.cut_off([tensor], exit_cut, meant=False)
+
+    def note_use(self, operation: Operation, output: torch.Tensor) -> None:
+        """Record the values without a graph from which a result with a graph was computed.
+
+        Indices and masks do not count, because a program may choose with any network.
+        """
+        timeline, table = self._timeline, self._cuts
+        if not timeline.suspects:
+            return
+        node = _torch.grad_fn_of(output)
+        values = [t for t in operation.tensors if t.is_floating_point() and not t.requires_grad]
+        cuts = [cut for value in values if (cut := self._cut_of(value)) is not None]
+        if (cut := self._of_numbers(operation)) is not None:
+            cuts.append(cut)
+        if node is not None and cuts:
+            table.use(node, cuts)
+            if any(tensor.is_leaf and tensor.requires_grad for tensor in operation.tensors):
+                for earlier in with_origins(cut for cut in cuts if not cut.feeds):
+                    earlier.feeds = True
+        elif operation.kind is COPY:  # the result is a leaf
+            copy = Cut("copy", user_location())
+            timeline.cut_off(operation.tensors, copy, meant=False)
+            table.set_memory(output, cuts[0] if cuts else copy)
+
+    def _cut_of(self, tensor: torch.Tensor) -> Cut | None:
+        """Return the cut of a value, also one that returned from Python or NumPy, or None."""
+        cut = self._known([tensor]) or self._came_back([tensor], tensor)
+        if cut is None and tensor.is_leaf and tensor.device.type == "cpu":
+            cut = self._returned(self._cuts.of_read(_elements(tensor)))
+        return cut
+
+    def _of_numbers(self, operation: Operation) -> Cut | None:
+        """Return the cut of a number that Python had read and now passes to an operation."""
+        if not self._timeline.suspects:
+            return None
+        return self._returned(self._cuts.of_read([*operation.args, *operation.kwargs.values()]))
+
+    def _returned(self, cut: Cut | None) -> Cut | None:
+        """Return the cut of values that Python or NumPy had read, and record that they returned."""
+        if cut is not None:
+            self._timeline.came_back(cut)
+        return cut
+
+    def _known(self, tensors: Iterable[torch.Tensor]) -> Cut | None:
+        """Return the first cut that is stored for one of these tensors or its memory, or None."""
+        cuts = (self._cuts.get(tensor) or self._cuts.of_memory(tensor) for tensor in tensors)
+        return next((cut for cut in cuts if cut is not None), None)
+
+    def note_cut(self, operation: Operation, output: torch.Tensor) -> None:
+        """Record why a result has no gradient: where it was cut off, or the cut of its inputs."""
+        timeline, kind = self._timeline, operation.kind
+        if timeline.cuts.get(output) is not None:
+            return
+        cut: Cut | None
+        if kind is GRADIENT or kind is GRAD_ATTRIBUTE:
+            call = timeline.call_after(operation.prior_state)
+            if call is None or not call.creates_graph:
+                location = call.location if call is not None else user_location()
+                of = frozenset(storage_of(tensor)[0] for tensor in operation.about)
+                through = frozenset() if call is None else call.leaves
+                cut = Cut("first_order", location, of=of, through=through)
+            elif (
+                function := next((reference() for reference in call.functions), None)
+            ) is not None:
+                name = place_of(function, "backward")
+                cut = Cut("function", user_location(), function=name)
+            else:
+                return
+        elif not any(map(requires_grad, operation.valued_tensors)):
+            cut = self._inherited(operation, output)
+            if cut is None:
+                return
+        elif kind is DETACH or kind is EXPORT or kind is COPY:
+            cut = Cut("copy", user_location())
+            if kind is DETACH:
+                cut.how = "data" if reads_data(operation.func) else "detach"
+                cut.of = frozenset(storage_of(tensor)[0] for tensor in operation.tensors)
+        elif not torch.is_grad_enabled():
+            off = next((region for region in reversed(self._regions) if not region.enabled), None)
+            location = None if off is None else off.location
+            kind_of_cut = library_cause() or ("region" if off is None else off.how)
+            if kind_of_cut == "region" and self._updates(operation.tensors):
+                kind_of_cut, location = "update", user_location()
+            cut = Cut(kind_of_cut, location or user_location())
+            if off is None and _has_derivative(operation, output):
+                cut.intermediate = caller_of_apply(operation.frame, FAR) is not None
+        else:
+            cut = operation.site.cut
+            if cut.location is None:  # the site is a library's, which the user's line called
+                cut = Cut("operation", user_location())
+            is_real = output.is_floating_point() or output.is_complex()
+            if not is_real and not converts_type(operation.func):
+                cut = replace(cut, to_integers=True)
+        if not timeline.suspects:
+            timeline.cuts.set(output, cut)
+            return
+        origins = {earlier for t in operation.tensors if (earlier := self._known([t])) is not None}
+        if origins - {cut}:
+            cut = replace(cut, origins=(*origins, *cut.origins))
+        timeline.cuts.set(output, cut)
+        if kind is DETACH and not any(tensor.is_leaf for tensor in operation.tensors):
+            self._cuts.set_memory(output, cut)
+        if not takes_shape(operation.func):
+            explicit = cut.how in ("detach", "operation") and not in_forward(operation.frame)
+            meant = explicit or cut.how == "region"
+            timeline.cut_off(operation.tensors, cut, meant)
+
+    def _updates(self, tensors: list[torch.Tensor]) -> bool:
+        """Whether the tensors include a leaf and a value computed from the leaf's own gradient."""
+        leaves = {
+            storage_of(tensor)[0] for tensor in tensors if tensor.requires_grad and tensor.is_leaf
+        }
+        cuts = map(self._timeline.cuts.get, tensors)
+        return any(cut and cut.how == "first_order" and cut.of & leaves for cut in cuts)
+
+    def _inherited(self, operation: Operation, output: torch.Tensor) -> Cut | None:
+        """Return the cut that a result inherits from its inputs, or None."""
+        tensors = operation.valued_tensors
+        if not len(self._cuts) and self._timeline.left is None:
+            return None
+        cuts = [cut for tensor in tensors if (cut := self._known([tensor])) is not None]
+        if not cuts:
+            cut = self._of_numbers(operation)
+            return self._came_back(tensors, output) if cut is None else cut
+        # An explicit cut is the cause only if there is no other; after it comes the tensor's own
+        # gradient, as in a step along it.
+        storages = {storage_of(tensor)[0] for tensor in tensors}
+        cut = min(cuts, key=lambda cut: _RANKS.get(cut.how, 2 if cut.of & storages else 0))
+        if cut.intermediate and not _has_derivative(operation, output):
+            return replace(cut, intermediate=False)
+        if cut.how != "first_order":
+            return cut
+        if operation.kind is DETACH:
+            return Cut("detach", user_location())
+        of = cut.of.union(*(inherited.of for inherited in cuts))
+        through = cut.through.union(*(inherited.through for inherited in cuts))
+        return Cut(cut.how, cut.location, of=of, through=through)
+
+    def _came_back(self, tensors: list[torch.Tensor], output: torch.Tensor) -> Cut | None:
+        """Return the cut at which Python or NumPy read the value of this new tensor, if any."""
+        exit_cut = self._timeline.left
+        if exit_cut is None or not output.is_floating_point():
+            return None
+        if tensors:
+            is_exported = self._timeline.is_exported
+            back = any(tuple(t.shape) == exit_cut.shape and is_exported(t) for t in tensors)
+        else:
+            back = tuple(output.shape) in ((), exit_cut.shape)
+            if self._timeline.suspects:  # then single numbers themselves are compared
+                back = output.shape == exit_cut.shape != ()
+        return self._returned(exit_cut) if back else None
+
+
+def _elements(tensor: torch.Tensor) -> list[float]:
+    """Return the first elements of a tensor as numbers."""
+    return tensor.detach().flatten()[:_SAMPLE].tolist()  # type: ignore[no-any-return]
+
+
+def _has_derivative(operation: Operation, output: torch.Tensor) -> bool:
+    return output.is_floating_point() and not has_zero_derivative(operation.func)
