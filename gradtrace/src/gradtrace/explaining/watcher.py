@@ -261,6 +261,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         if self._observer is not None and self._observer.of_this_thread:
             self._report(silent.in_step(timeline))
             self._report(silent.leaking(timeline, optimizer))
+            self._report(silent.in_gradients(timeline, optimizer))
             self._report(silent.untrained(timeline, optimizer))
 
     @guarded

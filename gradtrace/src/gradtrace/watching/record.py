@@ -73,6 +73,8 @@ class BackwardCall:
     leaves: frozenset[int] = frozenset()  # the storages of the leaves that its graph reached
     on_accelerator = False  # some of these leaves
     ended_at = 0  # the counter when the call had ended
+    is_finite = False  # the values of its outputs, if they are known
+    branch: Location | None = None  # the line of a torch.where() in its graph
 
     def __init__(self, number: int, location: Location | None, sequence_nr: int):
         self.number = number

@@ -143,6 +143,34 @@ CAUSES = (
         ),
     ),
     _silent(
+        "zero_derivative",
+        "{it|some trained parameters} reach this loss only through an operation whose derivative is"
+        " zero, such as round() or sign(), so their gradient is zero",
+        Fix(
+            "pass the gradient on as if the operation were the identity: replace x.round() by"
+            " x + (x.round() - x).detach()",
+            proof=None,
+        ),
+    ),
+    _silent(
+        "gradient_nan",
+        "an optimizer stepped with a gradient of {it|a parameter} that is NaN, although the loss is"
+        " finite",
+        Fix(
+            "keep the input of sqrt(), log() or a division away from 0, where its derivative is"
+            " infinite. In torch.where(c, f(x), y) use f(torch.where(c, x, 1)), because the branch"
+            " that is not used gets a gradient, too. torch.autograd.detect_anomaly() names the"
+            " operation",
+            proof=None,
+        ),
+    ),
+    _silent(
+        "gradients_not_cleared",
+        "no gradient of {it|the parameters} was cleared between the last steps, so each step used"
+        " the sum of all gradients since then",
+        Fix("call optimizer.zero_grad() in each iteration, before backward()", proof=None),
+    ),
+    _silent(
         "autocast_stale",
         "autocast keeps the casts of weights until its block ends; after an optimizer's step the"
         " forward pass still used the casts of the old weights",

@@ -14,6 +14,11 @@ from gradtrace.explaining.silent.growth import growing, leaks, unused_sums
 from gradtrace.explaining.silent.parameters import in_no_optimizer, never_trained, untrained
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.explaining.silent.unnoticed_changes import changed_unnoticed
+from gradtrace.explaining.silent.useless_steps import (
+    in_gradients,
+    note_gradients,
+    zero_derivatives,
+)
 from gradtrace.explaining.silent.wrong_gradients import (
     in_step,
     leaking,
@@ -25,8 +30,8 @@ from gradtrace.explaining.silent.wrong_gradients import (
 )
 
 __all__ = [
-    "PendingBackward", "finding", "in_backward", "in_step", "leaking", "leaks", "never_trained",
-    "untrained",
+    "PendingBackward", "finding", "in_backward", "in_gradients", "in_step", "leaking", "leaks",
+    "never_trained", "untrained",
 ]  # fmt: skip
 
 
@@ -39,10 +44,12 @@ def in_backward(graph: PendingBackward) -> Iterator[Diagnosis]:
     with undisturbed():
         note_optimizers(graph)
         timeline.note_loss(graph.numbers, graph.leaves.values())
+        note_gradients(graph)
         findings = [
             *changed_unnoticed(graph),
             *stale_casts(graph),
             *in_no_optimizer(graph),
+            *zero_derivatives(graph),
         ]
     yield from findings
     yield from growing(graph)

@@ -48,6 +48,7 @@ class PendingBackward:
     def __init__(self, timeline: Timeline, call: BackwardCall, outputs: Any):
         self.timeline = timeline
         self.call = call
+        self.outputs = outputs
         self.live, self.links = walk(roots_of(outputs))
 
     @cached_property

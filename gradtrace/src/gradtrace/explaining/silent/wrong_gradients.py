@@ -183,16 +183,11 @@ def _adversaries(
 
 
 def note_optimizers(graph: PendingBackward) -> None:
-    """Record the optimizers with cleared gradients, and how the optimizers' leaves are linked."""
+    """Record how the leaves of several optimizers are linked in this graph."""
     timeline, call = graph.timeline, graph.call
     if len(timeline.optimizers) < 2 or not call.whole:
         return
     optimizers = Training(timeline, call.leaves).optimizers
-    gradients = [(leaf, leaf.grad) for leaf in graph.leaves.values() if leaf.grad is not None]
-    for optimizer, storages in optimizers:
-        receiving = [grad for leaf, grad in gradients if storage_of(leaf)[0] in storages]
-        if not any(bool(gradient.detach().any()) for gradient in receiving):
-            timeline.cleared[optimizer] = call.number
     if len(optimizers) > 1:
         owners = {
             i: {n for n, (_, storages) in enumerate(optimizers) if storage_of(leaf)[0] in storages}

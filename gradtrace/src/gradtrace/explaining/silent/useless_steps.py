@@ -1,0 +1,92 @@
+"""Steps with gradients that are always zero, are not numbers, or belong to earlier steps, too."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+
+import torch
+
+from gradtrace import _torch
+from gradtrace.autograd import source
+from gradtrace.autograd.frames import names_of
+from gradtrace.autograd.tensors import storage_of
+from gradtrace.autograd.traversal import reachable
+from gradtrace.explaining.diagnosis import Diagnosis
+from gradtrace.explaining.evidence.optimizers import Training
+from gradtrace.explaining.silent.pending import PendingBackward, finding
+from gradtrace.watching.record import Timeline, parameters_of
+
+_STEPS = 4  # of one optimizer, between which its gradients were never cleared
+# Nodes that return a gradient of zero for every input.
+_FLAT = frozenset(
+    f"{name}Backward{n}" for name in ("Ceil", "Floor", "Round", "Sign", "Trunc") for n in (0, 1)
+)
+
+
+def zero_derivatives(graph: PendingBackward) -> Iterator[Diagnosis]:
+    """Yield a finding if parameters reach the loss only through operations of derivative zero."""
+    flat = {i for i, node in enumerate(graph.live) if type(node).__name__ in _FLAT}
+    if not flat:
+        return
+    roots = [i for i, users in enumerate(graph.users) if not users]
+    receiving = reachable(graph.links, roots, flat)
+    unreached = [leaf for i, leaf in graph.leaves.items() if i not in receiving]
+    training = Training(graph.timeline, graph.call.leaves)
+    untrained = training.trained(unreached) if training.optimizers else []
+    if untrained:
+        nearest = graph.live[min(flat & receiving)]
+        made_at = graph.timeline.line_of(_torch.sequence_nr(nearest))
+        yield graph.finding("zero_derivative", made_at, carried_by=names_of(untrained))
+
+
+def note_gradients(graph: PendingBackward) -> None:
+    """Record whether the loss is finite, and which optimizers have no gradient but zeros."""
+    # The tensors of a compiler, and those inside torch.func, have no values that may be read.
+    with contextlib.suppress(RuntimeError):
+        graph.call.is_finite = all(
+            type(output) is torch.Tensor and bool(output.detach().isfinite().all())
+            for output in graph.outputs
+        )
+    for optimizer in graph.timeline.optimizers:
+        ids = set(map(id, parameters_of(optimizer)))
+        own = [leaf for leaf in graph.leaves.values() if id(leaf) in ids]
+        if own and not any(leaf.grad is not None and bool(leaf.grad.any()) for leaf in own):
+            graph.timeline.cleared[optimizer] = graph.call.number
+    branching = (node for node in graph.live if type(node).__name__ == "WhereBackward0")
+    node = next(branching, None)
+    graph.call.branch = node and graph.timeline.line_of(_torch.sequence_nr(node))
+
+
+def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
+    """Yield findings about the gradients that an optimizer's step has used."""
+    steps = [step for step in timeline.steps if step.optimizer() is optimizer][-_STEPS:]
+    parameters = [p for p in parameters_of(optimizer) if p.grad is not None]
+    storages = {storage_of(parameter)[0] for parameter in parameters}
+    calls = [call for call in timeline.calls if call.leaves & storages]
+    if not calls:
+        return
+    # A GradScaler calls the step of a fused optimizer, which then ignores such gradients.
+    if calls[-1].is_finite and getattr(optimizer, "found_inf", None) is None:
+        bad = [p for p in parameters if bool(p.grad.isnan().any())]
+        if bad:
+            place = calls[-1].branch or calls[-1].location
+            yield finding("gradient_nan", steps[-1].location, place, names_of(bad))
+    numbers = [step.last_call for step in steps]
+    if (
+        len(steps) == _STEPS
+        and timeline.cleared.get(optimizer, 0) <= numbers[0]
+        and all(any(a < c.number <= b for c in calls) for a, b in itertools.pairwise(numbers))
+        and not any(
+            _is_written(timeline, parameter, steps[0].sequence_nr) for parameter in parameters
+        )
+    ):
+        names = names_of(parameters)
+        yield finding("gradients_not_cleared", steps[-1].location, calls[-1].location, names)
+
+
+def _is_written(timeline: Timeline, parameter: torch.Tensor, since: int) -> bool:
+    """Whether a line of the program changed the parameter's gradient in place, as decay does."""
+    edits = timeline.edits_since(since, storage_of(parameter.grad)[0])
+    return any(edit.location is not None and source.writes_at(edit.location) for edit in edits)
