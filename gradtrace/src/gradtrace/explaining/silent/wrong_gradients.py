@@ -24,13 +24,11 @@ from gradtrace.watching.record import OF_SCALED_TAG, SCALED_TAG, Timeline, param
 
 _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer may make thousands
 # Operations whose result is scaled as their input is.
-_LINEAR = frozenset(
-    f"{name}Backward0"
-    for name in (
-        "Add", "Cat", "Clone", "Expand", "Mean", "Neg", "Permute", "Reshape", "Select", "Slice",
-        "Squeeze", "Stack", "Sub", "Sum", "T", "ToCopy", "Transpose", "UnsafeView", "Unsqueeze",
-        "View",
-    )
+_LINEAR = (
+    "Add", "Cat", "Clone", "Diagonal", "Expand", "Flip", "Gather", "Index", "IndexSelect",
+    "MaskedSelect", "Mean", "Neg", "Permute", "Repeat", "Reshape", "Select", "Slice", "Split",
+    "Squeeze", "Stack", "Sub", "Sum", "T", "ToCopy", "Transpose", "Unbind", "UnsafeView",
+    "Unsqueeze", "View",
 )  # fmt: skip
 
 
@@ -66,7 +64,7 @@ def _is_unscaled(start: int, graph: PendingBackward) -> bool:
         visited.add(i)
         name = type(graph.live[i]).__name__
         by_a_number = name in ("MulBackward0", "DivBackward0") and len(graph.links[i]) == 1
-        if name in _LINEAR:
+        if name.partition("Backward")[0] in _LINEAR:
             pending += graph.users[i]
         elif not by_a_number or SCALED_TAG in graph.live[i].metadata:
             return False
