@@ -52,11 +52,11 @@ def find(frame: FrameType, lenient: bool = False) -> Detachment | None:
     A ``lenient`` search returns where it may have lost the graph.
     """
     reader = _Reader.of(frame, lenient)
-    calls = () if reader is None else reader.calls_at(frame.f_lineno)
-    for root in filter(None, map(_root, calls)):
-        if reader is not None and (detachments := reader.detachments(root)):
-            return detachments[0]
-    return None
+    if reader is None:
+        return None
+    roots = filter(None, map(_root, reader.calls_at(frame.f_lineno)))
+    detachments = next(filter(None, map(reader.detachments, roots)), None)
+    return None if detachments is None else detachments[0]
 
 
 def has_no_graph(frame: FrameType, expression: ast.expr) -> bool:
@@ -116,11 +116,10 @@ class _Reader:
         value = self._value(expression)
         if isinstance(value, torch.Tensor) and value.requires_grad:
             return None
+        detachments: list[Detachment] | None
         match expression:
             case ast.Constant():
                 return []
-            case ast.Name():
-                detachments = self._of_variable(expression)
             case ast.Compare():  # unless what it compares had lost its graph before
                 detachments = self._together(_operands(expression)) or self._lost(
                     "operation", expression
@@ -129,7 +128,7 @@ class _Reader:
                 detachments = self._lost("first_order", expression)
             case ast.Attribute(attr=attribute) if attribute in _METHODS:
                 detachments = self._lost(_METHODS[attribute], expression)
-            case ast.Attribute():
+            case ast.Name() | ast.Attribute():
                 detachments = self._of_variable(expression)
             case ast.Call():
                 detachments = self._of_call(expression)
@@ -145,13 +144,8 @@ class _Reader:
             ):
                 detachments = self._together(_operands(expression))
             case _:
-                detachments = self._open
+                detachments = [] if self._lenient else None
         return [] if detachments is None and isinstance(value, _CONSTANTS) else detachments
-
-    @property
-    def _open(self) -> list[Detachment] | None:
-        """What to conclude where the source leaves a value open."""
-        return [] if self._lenient else None
 
     def _value(self, expression: ast.expr) -> Any:
         """Return the value of a name or attribute, if known, without running any code."""
@@ -197,7 +191,7 @@ class _Reader:
                 return []
             if isinstance(variable, ast.Attribute):
                 return self.detachments(variable.value)
-            return self._open
+            return [] if self._lenient else None
         value = source.value_of(assignment, name)
         detachments = None if value is None else self._of_result(value)
         if detachments is None and isinstance(tensor, torch.Tensor):  # it has no graph
@@ -272,16 +266,15 @@ class _Reader:
         self, name: str, called: FunctionType | None, call: ast.Call
     ) -> list[Detachment] | None:
         """Return where a function's return value lost its graph; None if it may have one."""
-        file, function = self._file, source.function_named(self._file, name)
-        if called is not None:
-            file, function = called.__code__.co_filename, source.function_of(called.__code__)
+        if called is None:
+            file, function = self._file, source.function_named(self._file, name)
+            known = {n: v for n, v in self._variables.items() if isinstance(v, ModuleType)}
+        else:  # a local variable or parameter may have a global's name
+            code = called.__code__
+            file, function = code.co_filename, source.function_of(code)
+            known = {n: v for n, v in called.__globals__.items() if n not in code.co_varnames}
         if function is None or self._depth == _MAX_CALLS:
             return None
-        if called is not None:  # a local variable or parameter may have a global's name
-            local = called.__code__.co_varnames
-            known = {name: v for name, v in called.__globals__.items() if name not in local}
-        else:
-            known = {n: v for n, v in self._variables.items() if isinstance(v, ModuleType)}
         arguments, depth = self._passed(call, function), self._depth + 1
         reader = _Reader(file, function, known, arguments, self._lenient, depth)
         returned = (node.value for node in reader.nodes if isinstance(node, ast.Return))

@@ -46,7 +46,7 @@ from gradtrace.watching.call_sites import (
     grad_mode_method,
     library_cause,
 )
-from gradtrace.watching.lost_graphs import LostGraphs
+from gradtrace.watching.cut_recorder import CutRecorder
 from gradtrace.watching.operation_kinds import (
     ADD,
     EXPORT,
@@ -98,7 +98,7 @@ class Observer(_torch_hooks.Mode):
         self._chains = Chains()
         self._sites = Sites()
         self._regions: list[Region] = []  # in which gradients are off or on, innermost last
-        self._lost = LostGraphs(self._timeline, self._regions)
+        self._cut_recorder = CutRecorder(self._timeline, self._regions)
         self._outside = _torch.next_sequence_nr()  # when last an operation was recorded
 
     def step_aside(self) -> None:
@@ -116,7 +116,7 @@ class Observer(_torch_hooks.Mode):
         self.step_aside()
         self._record = None
         self._timeline = Timeline()
-        self._lost = LostGraphs(self._timeline, self._regions)
+        self._cut_recorder = CutRecorder(self._timeline, self._regions)
         self._chains = Chains()
         self._sites = Sites()
 
@@ -204,7 +204,7 @@ class Observer(_torch_hooks.Mode):
         """Record that a parameter, or an attribute ``.data``, now has the memory of ``data``."""
         with _torch.no_torch_function():
             try:
-                self._lost.note_replacement(tensor, [data])
+                self._cut_recorder.note_replacement(tensor, [data])
             except Exception as error:
                 self._broke(error)
 
@@ -218,7 +218,7 @@ class Observer(_torch_hooks.Mode):
         kind, frame, tensors = operation.kind, operation.frame, operation.tensors
         started = operation.sequence_nr
         if kind is SET_REQUIRES_GRAD:
-            self._lost.note_switch(tensors[0], was_on=operation.prior_state)
+            self._cut_recorder.note_switch(tensors[0], was_on=operation.prior_state)
             return
         chain = None
         recording = torch.is_grad_enabled()
@@ -238,7 +238,7 @@ class Observer(_torch_hooks.Mode):
         if kind is EXPORT:
             self._note_export(tensors[0], chain, started)
         if kind is EXPORT or kind is READ:
-            self._lost.note_leaving(frame, tensors[0], result)
+            self._cut_recorder.note_leaving(frame, tensors[0], result)
         for output in (result,) if isinstance(result, torch.Tensor) else tensors_in((result,)):
             self._note_output(operation, output, chain)
 
@@ -260,9 +260,9 @@ class Observer(_torch_hooks.Mode):
         if kind is not GRAD_ATTRIBUTE:
             timeline.cuts.forget(output, tensors)
         if not output.requires_grad:
-            self._lost.note_cut(operation, output)
+            self._cut_recorder.note_cut(operation, output)
             return
-        self._lost.note_use(operation, output)
+        self._cut_recorder.note_use(operation, output)
         if operation.site.in_grad_scaler:
             _tag(output, SCALED_TAG, True)
         elif kind is GRADIENT and any(map(_is_scaled, tensors)):
@@ -298,7 +298,8 @@ class Observer(_torch_hooks.Mode):
             of_a_view=not sets_item and _torch.base_of(tensor) is not None,
         )
         self._timeline.edited(storage_of(tensor)[0], edit)
-        self._lost.note_replacement(tensor, (t for t in operation.tensors if t is not tensor))
+        others = [operand for operand in operation.tensors if operand is not tensor]
+        self._cut_recorder.note_replacement(tensor, others)
 
     def _note_changed_gradient(self, frame: FrameType | None, tensor: torch.Tensor) -> None:
         """Report a custom function's backward that modifies the gradient that it was given."""

@@ -1,4 +1,4 @@
-"""Which values of a thread have lost their graph, and how they return to the program's losses."""
+"""Recorder of cuts: which values of a thread lost their graph, and which operations use them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _RANKS = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # of kinds of cuts:
 _SAMPLE = 64  # elements of a tensor that are compared with the numbers that Python read
 
 
-class LostGraphs:
-    """Writes to a timeline which values have lost their graph, and which operations use them."""
+class CutRecorder:
+    """Writes to a timeline where values lose their graph, and which operations use them then."""
 
     def __init__(self, timeline: Timeline, regions: list[Region]):
         self._timeline = timeline
@@ -50,16 +50,16 @@ class LostGraphs:
         elif was_on and tensor.is_leaf:
             self._cuts.set(tensor, Cut("frozen", user_location()))
 
-    def note_replacement(self, tensor: torch.Tensor, values: Iterable[torch.Tensor]) -> None:
+    def note_replacement(self, tensor: torch.Tensor, values: list[torch.Tensor]) -> None:
         """Record that memory was set to computed values, whose graph its tensors lack."""
         if not self._timeline.suspects:
             return
         node = _torch.grad_fn_of(tensor)
         if node is not None and _torch.edges_of(node)[0][0] is not None:
             return  # the tensor had a graph before, and has another now
-        values = [*values]
         computed = [value for value in values if value.requires_grad]
-        cut = Cut("set_data", user_location()) if computed else self._known(values)
+        known = next(filter(None, map(self._known, values)), None)
+        cut = Cut("set_data", user_location()) if computed else known
         if cut is not None:
             self._timeline.cut_off(computed, cut, meant=False)
             self._cuts.forget(tensor)
@@ -67,7 +67,7 @@ class LostGraphs:
 
     def note_leaving(self, frame: FrameType, tensor: torch.Tensor, values: object) -> None:
         """Record that Python or NumPy read values, which may become a tensor again."""
-        cut = self._known([tensor])
+        cut = self._known(tensor)
         if cut is None and not tensor.requires_grad:
             return
         timeline = self._timeline
@@ -89,113 +89,113 @@ class LostGraphs:
 
         Indices and masks do not count, because a program may choose with any network.
         """
-        timeline, table = self._timeline, self._cuts
+        timeline = self._timeline
         if not timeline.suspects:
             return
         node = _torch.grad_fn_of(output)
         values = [t for t in operation.tensors if t.is_floating_point() and not t.requires_grad]
-        cuts = [cut for value in values if (cut := self._cut_of(value)) is not None]
-        if (cut := self._of_numbers(operation)) is not None:
-            cuts.append(cut)
+        numbers = [*operation.args, *operation.kwargs.values()]
+        cuts = [*filter(None, (*map(self._cut_of, values), self._of_numbers(numbers)))]
         if node is not None and cuts:
-            table.use(node, cuts)
+            self._cuts.use(node, cuts)
             if any(tensor.is_leaf and tensor.requires_grad for tensor in operation.tensors):
                 for earlier in with_origins(cut for cut in cuts if not cut.feeds):
                     earlier.feeds = True
         elif operation.kind is COPY:  # the result is a leaf
             copy = Cut("copy", user_location())
             timeline.cut_off(operation.tensors, copy, meant=False)
-            table.set_memory(output, cuts[0] if cuts else copy)
+            self._cuts.set_memory(output, cuts[0] if cuts else copy)
 
     def _cut_of(self, tensor: torch.Tensor) -> Cut | None:
         """Return the cut of a value, also one that returned from Python or NumPy, or None."""
-        cut = self._known([tensor]) or self._came_back([tensor], tensor)
+        cut = self._known(tensor) or self._came_back([tensor], tensor)
         if cut is None and tensor.is_leaf and tensor.device.type == "cpu":
-            cut = self._returned(self._cuts.of_read(_elements(tensor)))
+            cut = self._of_numbers(_elements(tensor))
         return cut
 
-    def _of_numbers(self, operation: Operation) -> Cut | None:
-        """Return the cut of a number that Python had read and now passes to an operation."""
-        if not self._timeline.suspects:
-            return None
-        return self._returned(self._cuts.of_read([*operation.args, *operation.kwargs.values()]))
-
-    def _returned(self, cut: Cut | None) -> Cut | None:
-        """Return the cut of values that Python or NumPy had read, and record that they returned."""
+    def _of_numbers(self, values: object) -> Cut | None:
+        """Return the cut of numbers that Python had read, and record that they returned."""
+        cut = self._cuts.of_read(values)
         if cut is not None:
             self._timeline.came_back(cut)
         return cut
 
-    def _known(self, tensors: Iterable[torch.Tensor]) -> Cut | None:
-        """Return the first cut that is stored for one of these tensors or its memory, or None."""
-        cuts = (self._cuts.get(tensor) or self._cuts.of_memory(tensor) for tensor in tensors)
-        return next((cut for cut in cuts if cut is not None), None)
+    def _known(self, tensor: torch.Tensor) -> Cut | None:
+        """Return the cut that is stored for a tensor or its memory, or None."""
+        return self._cuts.get(tensor) or self._cuts.of_memory(tensor)
 
     def note_cut(self, operation: Operation, output: torch.Tensor) -> None:
         """Record why a result has no gradient: where it was cut off, or the cut of its inputs."""
-        timeline, kind = self._timeline, operation.kind
-        if timeline.cuts.get(output) is not None:
+        if self._cuts.get(output) is not None:
             return
-        cut: Cut | None
-        if kind is GRADIENT or kind is GRAD_ATTRIBUTE:
-            call = timeline.call_after(operation.prior_state)
-            if call is None or not call.creates_graph:
-                location = call.location if call is not None else user_location()
-                of = frozenset(storage_of(tensor)[0] for tensor in operation.about)
-                through = frozenset() if call is None else call.leaves
-                cut = Cut("first_order", location, of=of, through=through)
-            elif (
-                function := next((reference() for reference in call.functions), None)
-            ) is not None:
-                name = place_of(function, "backward")
-                cut = Cut("function", user_location(), function=name)
-            else:
-                return
-        elif not any(map(requires_grad, operation.valued_tensors)):
-            cut = self._inherited(operation, output)
-            if cut is None:
-                return
-        elif kind is DETACH or kind is EXPORT or kind is COPY:
-            cut = Cut("copy", user_location())
-            if kind is DETACH:
-                cut.how = "data" if reads_data(operation.func) else "detach"
-                cut.of = frozenset(storage_of(tensor)[0] for tensor in operation.tensors)
-        elif not torch.is_grad_enabled():
-            off = next((region for region in reversed(self._regions) if not region.enabled), None)
-            location = None if off is None else off.location
-            kind_of_cut = library_cause() or ("region" if off is None else off.how)
-            if kind_of_cut == "region" and self._updates(operation.tensors):
-                kind_of_cut, location = "update", user_location()
-            cut = Cut(kind_of_cut, location or user_location())
-            if off is None and _has_derivative(operation, output):
-                cut.intermediate = caller_of_apply(operation.frame, FAR) is not None
-        else:
-            cut = operation.site.cut
-            if cut.location is None:  # the site is a library's, which the user's line called
-                cut = Cut("operation", user_location())
-            is_real = output.is_floating_point() or output.is_complex()
-            if not is_real and not converts_type(operation.func):
-                cut = replace(cut, to_integers=True)
-        if not timeline.suspects:
-            timeline.cuts.set(output, cut)
+        cut = self._cut_at(operation, output)
+        if cut is None:
             return
-        origins = {earlier for t in operation.tensors if (earlier := self._known([t])) is not None}
-        if origins - {cut}:
+        timeline = self._timeline
+        origins = {*filter(None, map(self._known, operation.tensors))} - {cut}
+        if origins and timeline.suspects:
             cut = replace(cut, origins=(*origins, *cut.origins))
-        timeline.cuts.set(output, cut)
-        if kind is DETACH and not any(tensor.is_leaf for tensor in operation.tensors):
+        self._cuts.set(output, cut)
+        if not timeline.suspects:
+            return
+        if operation.kind is DETACH and not any(tensor.is_leaf for tensor in operation.tensors):
             self._cuts.set_memory(output, cut)
         if not takes_shape(operation.func):
             explicit = cut.how in ("detach", "operation") and not in_forward(operation.frame)
             meant = explicit or cut.how == "region"
             timeline.cut_off(operation.tensors, cut, meant)
 
+    def _cut_at(self, operation: Operation, output: torch.Tensor) -> Cut | None:
+        """Return the cut that an operation makes, or that its result inherits, or None."""
+        kind = operation.kind
+        if kind is GRADIENT or kind is GRAD_ATTRIBUTE:
+            return self._cut_of_gradient(operation)
+        if not any(map(requires_grad, operation.valued_tensors)):
+            return self._inherited(operation, output)
+        if kind is DETACH:
+            how = "data" if reads_data(operation.func) else "detach"
+            return Cut(how, user_location(), of=_storages(operation.tensors))
+        if kind is EXPORT or kind is COPY:
+            return Cut("copy", user_location())
+        if not torch.is_grad_enabled():
+            return self._cut_by_mode(operation, output)
+        cut = operation.site.cut
+        if cut.location is None:  # the site is a library's, which the user's line called
+            cut = Cut("operation", user_location())
+        is_real = output.is_floating_point() or output.is_complex()
+        if is_real or converts_type(operation.func):
+            return cut
+        return replace(cut, to_integers=True)
+
+    def _cut_of_gradient(self, operation: Operation) -> Cut | None:
+        """Return the cut of a gradient: a call without ``create_graph``, or a custom function."""
+        call = self._timeline.call_after(operation.prior_state)
+        if call is None:
+            return Cut("first_order", user_location(), of=_storages(operation.about))
+        if not call.creates_graph:
+            of = _storages(operation.about)
+            return Cut("first_order", call.location, of=of, through=call.leaves)
+        function = next((reference() for reference in call.functions), None)
+        if function is None:
+            return None
+        return Cut("function", user_location(), function=place_of(function, "backward"))
+
+    def _cut_by_mode(self, operation: Operation, output: torch.Tensor) -> Cut:
+        """Return the cut of a result that was computed where gradients are off."""
+        off = next((region for region in reversed(self._regions) if not region.enabled), None)
+        location = None if off is None else off.location
+        how = library_cause() or ("region" if off is None else off.how)
+        if how == "region" and self._updates(operation.tensors):
+            how, location = "update", user_location()
+        cut = Cut(how, location or user_location())
+        if off is None and _has_derivative(operation, output):
+            cut.intermediate = caller_of_apply(operation.frame, FAR) is not None
+        return cut
+
     def _updates(self, tensors: list[torch.Tensor]) -> bool:
         """Whether the tensors include a leaf and a value computed from the leaf's own gradient."""
-        leaves = {
-            storage_of(tensor)[0] for tensor in tensors if tensor.requires_grad and tensor.is_leaf
-        }
-        cuts = map(self._timeline.cuts.get, tensors)
+        leaves = _storages(tensor for tensor in tensors if tensor.requires_grad and tensor.is_leaf)
+        cuts = map(self._cuts.get, tensors)
         return any(cut and cut.how == "first_order" and cut.of & leaves for cut in cuts)
 
     def _inherited(self, operation: Operation, output: torch.Tensor) -> Cut | None:
@@ -203,13 +203,13 @@ class LostGraphs:
         tensors = operation.valued_tensors
         if not len(self._cuts) and self._timeline.left is None:
             return None
-        cuts = [cut for tensor in tensors if (cut := self._known([tensor])) is not None]
+        cuts = [*filter(None, map(self._known, tensors))]
         if not cuts:
-            cut = self._of_numbers(operation)
-            return self._came_back(tensors, output) if cut is None else cut
+            numbers = [*operation.args, *operation.kwargs.values()]
+            return self._of_numbers(numbers) or self._came_back(tensors, output)
         # An explicit cut is the cause only if there is no other; after it comes the tensor's own
         # gradient, as in a step along it.
-        storages = {storage_of(tensor)[0] for tensor in tensors}
+        storages = _storages(tensors)
         cut = min(cuts, key=lambda cut: _RANKS.get(cut.how, 2 if cut.of & storages else 0))
         if cut.intermediate and not _has_derivative(operation, output):
             return replace(cut, intermediate=False)
@@ -233,7 +233,14 @@ class LostGraphs:
             back = tuple(output.shape) in ((), exit_cut.shape)
             if self._timeline.suspects:  # then single numbers themselves are compared
                 back = output.shape == exit_cut.shape != ()
-        return self._returned(exit_cut) if back else None
+        if not back:
+            return None
+        self._timeline.came_back(exit_cut)
+        return exit_cut
+
+
+def _storages(tensors: Iterable[torch.Tensor]) -> frozenset[int]:
+    return frozenset(storage_of(tensor)[0] for tensor in tensors)
 
 
 def _elements(tensor: torch.Tensor) -> list[float]:
