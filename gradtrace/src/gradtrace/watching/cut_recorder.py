@@ -132,8 +132,8 @@ class CutRecorder:
         if cut is None:
             return
         timeline = self._timeline
-        origins = {*filter(None, map(self._known, operation.tensors))} - {cut}
-        if origins and timeline.suspects:
+        origins = {*filter(None, map(self._known, operation.tensors))}
+        if origins - {cut} and timeline.suspects:  # the replaced cut is an origin, too
             cut = replace(cut, origins=(*origins, *cut.origins))
         self._cuts.set(output, cut)
         if not timeline.suspects:
