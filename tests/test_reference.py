@@ -10,6 +10,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from gradtrace.explaining import causes
+from gradtrace.explaining.causes.table import filled
 
 PAGE = Path(__file__).parents[1] / "_build" / "html" / "book" / "causes.html"
 
@@ -30,9 +31,9 @@ def test_each_cause_is_there_word_for_word(page, text, subtests):
     for name, cause in causes.CAUSES.items():
         with subtests.test(cause=name):
             assert f'id="cause-{name}"' in page
-            assert f"{cause.meaning_for({})}." in text
+            assert f"{filled(cause.meaning, {})}." in text
             for fix in cause.fixes:
-                assert f": {fix.text_for({})}." in text
+                assert f": {filled(fix.text, {})}." in text
 
 
 def test_each_family_has_its_causes(page, subtests):

@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
 from gradtrace.explaining import causes
-from gradtrace.explaining.causes.table import Cause, Criterion, Fix
+from gradtrace.explaining.causes.table import Cause, Criterion, Fix, filled
 
 
 def own_text(text: str, *before: nodes.Node) -> nodes.paragraph:
@@ -48,7 +48,7 @@ class Causes(LedgerDirective):
 
     def cause(self, cause: Cause) -> nodes.definition_list_item:
         name = nodes.term("", "", nodes.literal("", cause.name), ids=[f"cause-{cause.name}"])
-        meaning = own_text(f"{cause.meaning_for({})}.")
+        meaning = own_text(f"{filled(cause.meaning, {})}.")
         return nodes.definition_list_item(
             "", name, nodes.definition("", meaning, *map(self.fix, cause.fixes))
         )
@@ -56,9 +56,9 @@ class Causes(LedgerDirective):
     def fix(self, fix: Fix) -> nodes.paragraph:
         facts = ", and ".join(causes.FACTS[fact] for fact in fix.needs)
         condition = f" ({facts})" if facts else ""
-        instead = fix.otherwise_for({})
-        otherwise = "" if instead is None else f" Where it is not sure: {instead}."
-        return own_text(f"{condition}: {fix.text_for({})}.{otherwise}", nodes.strong("", "Fix"))
+        instead = filled(fix.otherwise or "", {})
+        otherwise = f" Where it is not sure: {instead}." if instead else ""
+        return own_text(f"{condition}: {filled(fix.text, {})}.{otherwise}", nodes.strong("", "Fix"))
 
     def rule(self, rule: Criterion) -> nodes.list_item:
         condition = "; ".join(causes.FACTS[fact] for fact in rule.facts) or "otherwise"

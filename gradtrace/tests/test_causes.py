@@ -9,7 +9,7 @@ import re
 import pytest
 
 from gradtrace.explaining.causes import CAUSES, CRITERIA, FACTS, FAMILIES, PATTERNS, family_of
-from gradtrace.explaining.causes.table import Fix
+from gradtrace.explaining.causes.table import filled
 from gradtrace.explaining.diagnose import EVIDENCE as GATHERED
 from gradtrace.explaining.diagnose import NAMING_EVIDENCE
 from gradtrace.explaining.evidence.function import FunctionEvidence
@@ -62,7 +62,7 @@ def test_texts_name_the_carrier_or_stand_without_it(subtests):
         texts, ({}, {"it": "buffer_of_mine", "tensor": "buffer_of_mine"})
     ):
         with subtests.test(text=text, names=names):
-            shown = Fix(text).text_for(names)
+            shown = filled(text, names)
             assert "{" not in shown and shown == shown.strip()
             assert ("buffer_of_mine" in shown) == (
                 bool(names) and bool(re.search(r"\{(it|tensor)\b", text))
@@ -75,9 +75,9 @@ def test_no_sentence_of_a_text_is_longer_than_30_words():
         "tensor": "model.memory[-1]",
         "detached": "model.memory = model.memory.detach()",
     }
-    texts = [cause.meaning_for(names) for cause in CAUSES.values()]
-    texts += [fix.text_for(names) for _, fix in FIXES]
-    texts += [fix.otherwise_for(names) or "" for _, fix in FIXES]
+    texts = [filled(cause.meaning, names) for cause in CAUSES.values()]
+    texts += [filled(fix.text, names) for _, fix in FIXES]
+    texts += [filled(fix.otherwise or "", names) for _, fix in FIXES]
     sentences = [part for text in (*texts, *FACTS.values()) for part in re.split(r"\. +", text)]
     assert not [sentence for sentence in sentences if len(sentence.split()) > 30]
 

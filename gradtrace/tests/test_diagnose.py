@@ -528,9 +528,9 @@ for _ in range(2):
     memory["state"].sum().backward()
 """
     _, tensors, _ = run(program.replace("OTHER", "torch.ones(2)"))
-    assert "for key, tensor in memory.items()" in tensors.advice.text_for(tensors.names)
+    assert "for key, tensor in memory.items()" in tensors.fix
     _, mixed, _ = run(program.replace("OTHER", other))
-    assert "detach every tensor in memory" in mixed.advice.text_for(mixed.names)
+    assert "detach every tensor in memory" in mixed.fix
 
 
 def test_an_error_that_no_backward_raised_has_the_programs_line(run):

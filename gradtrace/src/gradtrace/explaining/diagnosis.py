@@ -12,7 +12,7 @@ import torch
 
 from gradtrace.autograd.frames import Location, running_ipython
 from gradtrace.explaining.causes import CAUSES, FACTS, SCHEMA
-from gradtrace.explaining.causes.table import CERTAIN, Fix
+from gradtrace.explaining.causes.table import CERTAIN, Fix, filled
 
 _CALLS = 3  # calls shown that led to the line that created the tensor
 
@@ -59,18 +59,19 @@ class Diagnosis:
     @property
     def explanation(self) -> str:
         """One sentence that says what went wrong."""
-        text = CAUSES[self.cause].meaning_for(self._names)
+        text = filled(CAUSES[self.cause].meaning, self._names)
         return text if self.detail is None else f"{text}; {self.detail}"
 
     @property
     def fix(self) -> str:
         """What to change in the program."""
-        return self._advice.text_for(self._names)
+        return filled(self._advice.text, self._names)
 
     @property
     def otherwise(self) -> str | None:
         """The alternative to try next if the fix is not proven, else None."""
-        return None if self.proven else self._advice.otherwise_for(self._names)
+        text = None if self.proven else self._advice.otherwise
+        return text and filled(text, self._names)
 
     @property
     def _names(self) -> Mapping[str, str]:

@@ -31,12 +31,6 @@ class Fix:
     def is_provable(self) -> bool:
         return bool(self.proof) or (self.proof == () and self.otherwise is None)
 
-    def text_for(self, names: Mapping[str, str]) -> str:
-        return _filled(self.text, names)
-
-    def otherwise_for(self, names: Mapping[str, str]) -> str | None:
-        return None if self.otherwise is None else _filled(self.otherwise, names)
-
 
 class Cause:
     """A cause of a failure: ``meaning`` explains the failure, and ``fixes`` repair it.
@@ -51,11 +45,9 @@ class Cause:
         self.meaning = meaning
         self.fixes = fixes
 
-    def meaning_for(self, names: Mapping[str, str]) -> str:
-        return _filled(self.meaning, names)
 
-
-def _filled(text: str, names: Mapping[str, str]) -> str:
+def filled(text: str, names: Mapping[str, str]) -> str:
+    """Return a text of the table with these names in place of its ``{it}`` and the like."""
     return re.sub(r"\{(\w+)(?:\|(.*?))?\}", lambda open: names.get(open[1], open[2]), text)
 
 
