@@ -62,14 +62,14 @@ def note_gradients(graph: PendingBackward) -> None:
 def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
     """Yield findings about the gradients that an optimizer's step has used."""
     steps = [step for step in timeline.steps if step.optimizer() is optimizer][-_STEPS:]
-    parameters = [p for p in parameters_of(optimizer) if p.grad is not None]
-    storages = {storage_of(parameter)[0] for parameter in parameters}
+    pairs = [(p, p.grad) for p in parameters_of(optimizer) if p.grad is not None]
+    storages = {storage_of(parameter)[0] for parameter, _ in pairs}
     calls = [call for call in timeline.calls if call.leaves & storages]
     if not calls:
         return
     # A GradScaler calls the step of a fused optimizer, which then ignores such gradients.
     if calls[-1].is_finite and getattr(optimizer, "found_inf", None) is None:
-        bad = [p for p in parameters if bool(p.grad.isnan().any())]
+        bad = [parameter for parameter, gradient in pairs if bool(gradient.isnan().any())]
         if bad:
             place = calls[-1].branch or calls[-1].location
             yield finding("gradient_nan", steps[-1].location, place, names_of(bad))
@@ -78,15 +78,13 @@ def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterat
         len(steps) == _STEPS
         and timeline.cleared.get(optimizer, 0) <= numbers[0]
         and all(any(a < c.number <= b for c in calls) for a, b in itertools.pairwise(numbers))
-        and not any(
-            _is_written(timeline, parameter, steps[0].sequence_nr) for parameter in parameters
-        )
+        and not any(_is_written(timeline, g, steps[0].sequence_nr) for _, g in pairs)
     ):
-        names = names_of(parameters)
+        names = names_of(parameter for parameter, _ in pairs)
         yield finding("gradients_not_cleared", steps[-1].location, calls[-1].location, names)
 
 
-def _is_written(timeline: Timeline, parameter: torch.Tensor, since: int) -> bool:
-    """Whether a line of the program changed the parameter's gradient in place, as decay does."""
-    edits = timeline.edits_since(since, storage_of(parameter.grad)[0])
+def _is_written(timeline: Timeline, gradient: torch.Tensor, since: int) -> bool:
+    """Whether a line of the program changed the gradient in place, as decay does."""
+    edits = timeline.edits_since(since, storage_of(gradient)[0])
     return any(edit.location is not None and source.writes_at(edit.location) for edit in edits)
