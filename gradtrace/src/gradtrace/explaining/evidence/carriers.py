@@ -71,7 +71,7 @@ class Holder(NamedTuple):
 
 def name_of(carriers: Iterable[Holder]) -> str | None:
     """Return the variables' names without indices, each place once; None for no variables."""
-    names = [*dict.fromkeys(_without_index(_short(v)) for v in _each_place_once(carriers))]
+    names = [*dict.fromkeys(without_index(_short(v)) for v in _each_place_once(carriers))]
     if len(names) <= _MAX_NAMES:
         return ", ".join(names) or None
     attribute = names[0].rpartition(".")[2]
@@ -88,7 +88,7 @@ def tensors_of(carriers: Iterable[Holder], as_read: str | None) -> str | None:
     """
     containers: dict[str, list[Holder]] = {}
     for variable in _each_place_once(carriers):
-        containers.setdefault(_without_index(_short(variable)), []).append(variable)
+        containers.setdefault(without_index(_short(variable)), []).append(variable)
     names = []
     for container, (variable, *others) in containers.items():
         file, name = variable.frame.f_code.co_filename, _short(variable)
@@ -154,11 +154,11 @@ def detached(carriers: Iterable[Holder]) -> str | None:
 
 def _detached(variable: Holder) -> str | None:
     """Return the statement that detaches a variable; None if it has no simple form."""
-    name = _without_index(variable.name)
+    name = without_index(variable.name)
     if _short(variable) != variable.name:
         return None
     name = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name)  # an entry of a ModuleList or Sequential
-    nested = variable.name.count("[", len(_without_index(variable.name)))
+    nested = variable.name.count("[", len(without_index(variable.name)))
     entries = variable.owners[-1] if variable.owners else ()
     if nested == 0 and hasattr(entries, "_fields"):
         owner, _, field = name.rpartition(".")
@@ -195,7 +195,7 @@ def _each_place_once(carriers: Iterable[Holder]) -> list[Holder]:
     return [*places.values(), *(v for key, v in plain.items() if key not in ids)]
 
 
-def _without_index(name: str) -> str:
+def without_index(name: str) -> str:
     """Return a name without its trailing indices: ``states`` for ``states[0]``."""
     return re.sub(r"(\[[^\[\]]*\])+$", "", name)
 

@@ -13,12 +13,7 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import (
-    Location,
-    code_of,
-    is_users,
-    place_of,
-)
+from gradtrace.autograd.frames import Location, code_of, is_users, place_of
 from gradtrace.autograd.traversal import roots_of, walk
 from gradtrace.explaining.causes.errors import gradient_counts
 from gradtrace.explaining.evidence.base import Evidence, TextEvidence

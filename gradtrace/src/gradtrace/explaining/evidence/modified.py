@@ -192,9 +192,8 @@ def names_written(locations: Iterable[Location | None]) -> str | None:
     """Return the names into which the statements at these locations write in place."""
     places = dict.fromkeys(filter(None, locations))
     names = dict.fromkeys(write.name for place in places for write in source.writes_at(place))
-    return (
-        ", ".join(name for name in names if "(" not in name) or None
-    )  # but x of x.add_(1).div_(2)
+    # Of x.add_(1).div_(2), these are x and x.add_(1).
+    return ", ".join(name for name in names if "(" not in name) or None
 
 
 def _is_number(write: source.Write) -> bool:

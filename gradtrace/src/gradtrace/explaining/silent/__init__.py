@@ -14,11 +14,7 @@ from gradtrace.explaining.silent.growth import growing, leaks, unused_sums
 from gradtrace.explaining.silent.parameters import in_no_optimizer, never_trained, untrained
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.explaining.silent.unnoticed_changes import changed_unnoticed
-from gradtrace.explaining.silent.useless_steps import (
-    in_gradients,
-    note_gradients,
-    zero_derivatives,
-)
+from gradtrace.explaining.silent.useless_steps import in_gradients, note_gradients, zero_derivatives
 from gradtrace.explaining.silent.wrong_gradients import (
     in_step,
     leaking,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import re
 import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +14,7 @@ from gradtrace.autograd import source
 from gradtrace.autograd.frames import Found, Location, namespace, reach, user_frames
 from gradtrace.autograd.traversal import undisturbed, walk
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.evidence.carriers import Holder, name_of
+from gradtrace.explaining.evidence.carriers import Holder, name_of, without_index
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import Timeline, freed_by
 from gradtrace.watching.running_sums import LONG
@@ -120,7 +119,7 @@ def _kept_alive(
             and _of_many_iterations(timeline, entries, ended)
         ):
             reported.add(container_id)
-            carried = re.sub(r"(\[[^\[\]]*\])+$", "", entries[0].name)
+            carried = without_index(entries[0].name)
             yield finding("graph_grows", made_at, made_at, carried_by=carried)
 
 

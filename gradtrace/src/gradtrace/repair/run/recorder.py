@@ -56,6 +56,7 @@ from gradtrace.watching.record import BackwardCall, Timeline, freed_by, paramete
 _SAMPLE_SIZE = 128  # numbers that stand for a tensor
 _RECENT = 100  # the first and the last calls and steps keep their gradients
 _PATIENCE = 8  # times the calls beyond the failing one, until all optimizers have stepped
+_PLAIN = {torch.Tensor, torch.nn.Parameter}  # types; those of a compiler's tensors differ
 
 
 class Recorder(Listener):
@@ -121,7 +122,7 @@ class Recorder(Listener):
 
     def began(self, call: BackwardCall, outputs: Any) -> None:
         self._depth += 1
-        if self._depth > 1 or not all(map(_is_plain, _tensors(outputs))):
+        if self._depth > 1 or {*map(type, _tensors(outputs))} - _PLAIN:
             return  # inside another call, such as a checkpoint's; or the compiler only traces
         frames = list(user_frames(sys._getframe(1)))
         site = tuple(map(_line_of, frames))
@@ -426,10 +427,6 @@ def _saved_bytes(outputs: Any) -> int:
 def _tensors(outputs: Any) -> list[torch.Tensor]:
     outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
     return [output for output in outputs if isinstance(output, torch.Tensor)]
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
 def _line_of(frame: FrameType) -> ProgramLine:
