@@ -374,7 +374,7 @@ class ParameterHook:
                 made(data, parameter)
             return parameter
 
-        torch.nn.Parameter.__new__ = new  # type: ignore[method-assign, assignment]
+        torch.nn.Parameter.__new__ = new  # type: ignore[method-assign]
         self.installed = True
 
     def remove(self) -> None:

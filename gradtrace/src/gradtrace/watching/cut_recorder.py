@@ -245,7 +245,7 @@ def _storages(tensors: Iterable[torch.Tensor]) -> frozenset[int]:
 
 def _elements(tensor: torch.Tensor) -> list[float]:
     """Return the first elements of a tensor as numbers."""
-    return tensor.detach().flatten()[:_SAMPLE].tolist()  # type: ignore[no-any-return]
+    return tensor.detach().flatten()[:_SAMPLE].tolist()
 
 
 def _has_derivative(operation: Operation, output: torch.Tensor) -> bool:
