@@ -96,7 +96,8 @@ def region_around(frame: FrameType | None, pattern: str) -> Location | None:
 def region_at(place: Location, pattern: str) -> Location | None:
     """Return the line of the innermost matching ``with`` or decorator around a line."""
     scopes = [node for node in _nodes(place.file, *FUNCTIONS) if covers(node, place.line)]
-    scope = max(scopes, key=lambda node: node.lineno, default=next(_nodes(place.file), None))
+    module = next(_nodes(place.file, ast.Module), None)
+    scope = max(scopes, key=lambda node: node.lineno, default=module)
     region = None if scope is None else region_in(scope, place.line, pattern)
     return None if region is None else Location(place.file, region.lineno)
 
@@ -181,7 +182,7 @@ _CHANGES = ("add", "append", "appendleft", "copy_", "extend", "insert", "pop", "
             "setdefault", "update")  # fmt: skip
 
 
-def _filled(scope: ast.AST) -> Iterator[ast.expr]:
+def _filled(scope: ast.AST | None) -> Iterator[ast.expr]:
     """Yield the variables and attributes to which a function gives a value or an element."""
     for node in own_nodes(scope):
         match node:
@@ -195,8 +196,7 @@ def _filled(scope: ast.AST) -> Iterator[ast.expr]:
 
 def last_return(code: CodeType) -> tuple[Location | None, list[str]]:
     """Return the line of a function's last ``return`` statement, and the source of its values."""
-    scope = function_of(code)
-    returns = [] if scope is None else [n for n in own_nodes(scope) if isinstance(n, ast.Return)]
+    returns = [node for node in own_nodes(function_of(code)) if isinstance(node, ast.Return)]
     if not returns:
         return None, []
     last = max(returns, key=lambda node: node.lineno)
@@ -211,8 +211,6 @@ def state_changed(code: CodeType) -> dict[str, int]:
     These outlive the call: ``self.count``, ``cache["k"]`` or ``cache.update(...)`` of an argument.
     """
     scope, changed = function_of(code), dict[str, int]()
-    if scope is None:
-        return changed
     for target in _filled(scope):
         name = ast.unparse(target)
         if not lines_that_assign(scope, root_of(name)):
@@ -222,8 +220,7 @@ def state_changed(code: CodeType) -> dict[str, int]:
 
 def assigned_elsewhere(code: CodeType) -> dict[str, int]:
     """Return a function's attributes that code outside of ``__init__`` assigns, with the lines."""
-    scope = function_of(code)
-    nodes = [] if scope is None else [n for n in own_nodes(scope) if isinstance(n, ast.Attribute)]
+    nodes = [node for node in own_nodes(function_of(code)) if isinstance(node, ast.Attribute)]
     assigned = ((n, filled_at(code.co_filename, f".{n.attr}", in_init=False)) for n in nodes)
     return {ast.unparse(n): lines[0] for n, lines in assigned if lines}
 
@@ -242,8 +239,7 @@ _PREFIX = 10  # characters of scaled_dot_product_attention, say
 
 def assigned_at(frame: FrameType, name: str) -> int | None:
     """Return the last line up to the running one that assigns the variable in this frame."""
-    scope = scope_of(frame)
-    lines = [] if scope is None else lines_that_assign(scope, name)
+    lines = lines_that_assign(scope_of(frame), name)
     return max((line for line in lines if line <= frame.f_lineno), default=None)
 
 
@@ -262,7 +258,7 @@ def assigned_once(frame: FrameType, name: str) -> bool:
     return bool(lines) and not any(covers(loop, line) for loop in loops for line in lines)
 
 
-def lines_that_assign(scope: ast.AST, name: str) -> list[int]:
+def lines_that_assign(scope: ast.AST | None, name: str) -> list[int]:
     """Return the lines of a scope, without the functions inside it, that assign this variable."""
     return [
         node.lineno
@@ -302,9 +298,9 @@ def _scope(code: CodeType, line: int) -> Scope | None:
     return max(scopes, key=lambda node: node.lineno, default=None)
 
 
-def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a module or function, without those of functions inside it."""
-    pending = list(ast.iter_child_nodes(scope))
+def own_nodes(scope: ast.AST | None) -> Iterator[ast.AST]:
+    """Yield the nodes of a module or function, if any, without those of functions inside it."""
+    pending = [] if scope is None else list(ast.iter_child_nodes(scope))
     for node in pending:
         yield node
         if not isinstance(node, Function | ast.Lambda):
@@ -312,11 +308,11 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 def _nodes(file: str, *kinds: type[ast.AST]) -> Iterator[Any]:
-    """Yield a file's syntax nodes, only those of ``kinds`` if given; none if parsing fails."""
+    """Yield a file's syntax nodes of these kinds; none if parsing fails."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, SystemError):  # magics in a cell; Python 3.11 parses in one thread only
         return
     for node in ast.walk(tree):
-        if not kinds or isinstance(node, kinds):
+        if isinstance(node, kinds):
             yield node

@@ -22,7 +22,8 @@ from gradtrace.autograd.frames import Location, raised_by_the_program, user_fram
 from gradtrace.autograd.nodes import FREED
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.traversal import leading_to, roots_of, undisturbed, users_of, walk
-from gradtrace.watching.record import FREED_TAG, SCALING, BackwardCall
+from gradtrace.watching.record import FREED_TAG, BackwardCall
+from gradtrace.watching.running_sums import with_scaled
 from gradtrace.watching.stand_ins import remove_our_frames
 
 
@@ -218,7 +219,8 @@ class _StepArguments(dict[str, Any]):
 def mark_freed(call: BackwardCall, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
     """Note the roots of a call, and mark the nodes that it freed, unless an earlier call did."""
     roots = [node for node in roots_of(outputs) if type(node) is not _torch.LEAF]
-    call.roots = tuple(map(_torch.sequence_nr, itertools.chain(*map(_scaled, roots))))
+    scaled = [node for root in roots for node in with_scaled(root, "AddBackward0")]
+    call.roots = tuple(_torch.sequence_nr(n) for n in scaled if type(n) is not _torch.LEAF)
     call.output_nrs = frozenset(tensor.output_nr for tensor in outputs)
     if inputs:
         for node in _that_ran(inputs, roots):
@@ -239,16 +241,6 @@ def _computing_in_forward(outputs: Any) -> tuple[weakref.ref[type], ...]:
             for function, node in nodes.items()
             if function is not None and _torch.kept_by_function(node)
         )
-
-
-def _scaled(root: Any) -> list[Any]:
-    """Return the root and the nodes that it only scales, as ``(loss / 4).backward()`` does."""
-    scaled = [root]
-    for node in scaled:
-        inputs = [node for node, _ in _torch.edges_of(node) if node is not None]
-        if type(node).__name__ in (*SCALING, "AddBackward0") and len(inputs) == 1:
-            scaled += [node for node in inputs if type(node) is not _torch.LEAF]
-    return scaled
 
 
 def mark_what_ran(call: BackwardCall, outputs: Any) -> None:

@@ -78,7 +78,7 @@ from gradtrace.watching.record import (
     Timeline,
     freed_by,
 )
-from gradtrace.watching.running_sums import LONG, adds_the_same_parameters, without_factors
+from gradtrace.watching.running_sums import LONG, adds_the_same_parameters, with_scaled
 from gradtrace.watching.stand_ins import forget_our_frames, remove_our_frames
 
 _MAX_EXPORT = 1_000_000  # bytes of an export that are checked for changes
@@ -374,7 +374,7 @@ class Observer(_torch_hooks.Mode):
         location, is_scalar = _location(chain), output.numel() == 1
         total, used_up, newest = Sum(location), False, -1
         for successor, _ in _torch.edges_of(node):
-            successor = without_factors(successor)
+            successor = with_scaled(successor)[-1]
             if successor is None or isinstance(successor, _torch.LEAF):
                 continue
             earlier = successor.metadata.get(SUM_TAG)

@@ -47,7 +47,6 @@ _MAX_EXPORTED, _MAX_EXPORTS = 64, 64  # storages, exports of one
 _MAX_CUTS_OF_LEAF = 1_000
 _MAX_COMPARED = 10_000_000  # elements
 _REPORTED: dict[Any, Any] = {}  # failures of gradtrace, as the warnings module notes them
-SCALING = ("MulBackward0", "DivBackward0", "NegBackward0")  # nodes that scale a loss
 
 
 class BackwardCall:

@@ -5,19 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from gradtrace import _torch
-from gradtrace.watching.record import SCALING, SUM_TAG, Sum
+from gradtrace.watching.record import SUM_TAG, Sum
 
 LONG = 10  # additions that make a sum worth following
+_SCALING = ("MulBackward0", "DivBackward0", "NegBackward0")
 
 
-def without_factors(node: _torch.LiveNode) -> _torch.LiveNode:
-    """Skip multiplications by constants: return the node of ``total`` for ``0.9 * total``."""
-    while type(node).__name__ in SCALING:
-        inner = [input_node for input_node, _ in _torch.edges_of(node) if input_node is not None]
-        if len(inner) != 1:
-            break
-        node = inner[0]
-    return node
+def with_scaled(node: _torch.LiveNode, *kinds: str) -> list[_torch.LiveNode]:
+    """Return the node and the nodes that it only scales: those of ``0.9 * total`` and ``total``.
+
+    Nodes of these other ``kinds`` count as scaling, too, if they have one input.
+    """
+    scaled = [node]
+    for scaling in scaled:
+        if type(scaling).__name__ in (*_SCALING, *kinds):
+            inputs = [inner for inner, _ in _torch.edges_of(scaling) if inner is not None]
+            scaled += inputs if len(inputs) == 1 else []
+    return scaled
 
 
 def adds_the_same_parameters(node: Any, total: Sum) -> bool:
@@ -29,7 +33,7 @@ def adds_the_same_parameters(node: Any, total: Sum) -> bool:
     pending = [node]
     for adding in pending:
         for successor, _ in _torch.edges_of(adding):
-            successor = without_factors(successor)
+            successor = with_scaled(successor)[-1]
             if successor is None:
                 continue
             if not isinstance(successor, _torch.LEAF) and successor.metadata.get(SUM_TAG) is total:
