@@ -312,6 +312,12 @@ def test_an_in_place_function_changes_its_first_argument(list_candidates, functi
     assert f"h = h.clone()\n{function}\n" in edited(listed, "h = h.clone() before line 2")
 
 
+def test_a_list_is_not_cleared_in_the_loop_over_it(list_candidates):
+    loop = "for loss, opt in zip(losses, opts):\n    loss.backward()\n    opt.step()\n"
+    listed = list_candidates(loop, 2, variables=[("losses[0]", "list")])
+    assert not [one for one in listed if "clear()" in one.title]
+
+
 def test_a_result_that_two_losses_use_is_computed_again_from_a_detached_tensor(list_candidates):
     text = (
         "z = E(x)\nd_z = D(z)\nloss = f(d_z)\nd_loss = g(d_z)\n"

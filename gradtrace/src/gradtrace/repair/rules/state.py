@@ -139,6 +139,9 @@ def clear_entries(failure: Failure) -> Iterator[Candidate]:
         name = variable.name.partition("[")[0]
         if "[" not in variable.name or statement is None:
             continue
+        loops = statement.source.loops_around(statement.node)
+        if any(isinstance(loop, ast.For) and name in reads(loop.iter) for loop in loops):
+            continue  # clearing the list would end the loop over it
         if variable.kind in ("list", "deque", "dict") or "." in name:
             names = [name, *_parallel_lists(failure, statement, name)]
             lines = [f"{container}.clear()" for container in names]
