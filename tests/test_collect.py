@@ -13,13 +13,15 @@ import stat
 import subprocess
 import zipfile
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from test_roster import CANVAS, GITHUB, WORKSHEET, roster_of, set_due
 from test_submissions import CHECKOUT
 from test_teacher import Here, answered, table
 
-from backward_twice.grading import collect
+from backward_twice.grading import GradingError, collect
+from backward_twice.grading.intake import unpacking
 from backward_twice.grading.intake.submissions import MAX_BYTES
 from backward_twice.grading.limited import Limited
 from backward_twice.grading.platforms import clones
@@ -741,6 +743,19 @@ def test_what_is_no_download_is_said(tmp_path, capsys, make, said):
     assert said in capsys.readouterr().err
     assert collect.main([str(tmp_path), "Two", *arguments]) == 2
     assert "there is no exercise 'Two'; there is accumulated_gradients" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_a_download_with_too_many_files_is_refused_and_not_cut(tmp_path, monkeypatch, is_zip):
+    monkeypatch.setattr(unpacking, "_MOST_MEMBERS", 3)
+    for number in range(4):
+        (tmp_path / "work" / str(number)).mkdir(parents=True)
+        (tmp_path / "work" / str(number) / FILE).write_bytes(RIGHT)
+    download = tmp_path / "work"
+    if is_zip:
+        download = Path(shutil.make_archive(str(download), "zip", download))
+    with pytest.raises(GradingError, match="has more than 3 files"):
+        unpacking.listed(download)
 
 
 def test_a_folder_that_is_full_is_named(here, tmp_path, capsys, monkeypatch):

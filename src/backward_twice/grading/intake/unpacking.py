@@ -58,7 +58,8 @@ def _members(download: Path) -> tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo
         archive = zipfile.ZipFile(download)
     except Exception as error:  # zipfile and its decompressors raise many kinds
         raise GradingError(f"{download} cannot be read: {error}") from error
-    infos = archive.infolist()[:_MOST_MEMBERS]
+    infos = archive.infolist()
+    _check_number(download, len(infos))
     return archive, {i.filename.replace("\\", "/"): i for i in infos if not i.is_dir()}
 
 
@@ -79,11 +80,13 @@ def _walked(folder: Path) -> list[str]:
             inner.remove(".git")
             paths.append(str(Path(above, ".git", "HEAD").relative_to(folder)))
         paths += [str(Path(above, name).relative_to(folder)) for name in names]
-        if len(paths) > _MOST_MEMBERS:
-            raise GradingError(
-                f"{folder} has more than {_MOST_MEMBERS} files: give only the download"
-            )
+        _check_number(folder, len(paths))
     return paths
+
+
+def _check_number(download: Path, files: int) -> None:
+    if files > _MOST_MEMBERS:
+        raise GradingError(f"{download} has more than {_MOST_MEMBERS} files: give a part of it")
 
 
 def _read(path: Path) -> Content:
