@@ -69,7 +69,7 @@ def _outcome(lines):
 
 
 def _harmless(line):
-    """Return a line without its potential mistake, and the error that this causes, or None."""
+    """Return a line without its potential mistake, and the error the mistake causes, or None."""
     if line.endswith(".backward()"):
         return line.replace("()", "(retain_graph=True)"), "freed"
     if line.endswith(".detach()"):

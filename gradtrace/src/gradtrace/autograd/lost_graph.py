@@ -352,7 +352,7 @@ def _of_program(function: Any) -> FunctionType | None:
 
 def _has_graph(value: Any) -> bool:
     """Whether a value is or contains a tensor that requires grad, such as a module's parameter."""
-    return any(found.value.requires_grad for found in reach({"": value}))
+    return any(variable.value.requires_grad for variable in reach({"": value}))
 
 
 def _operands(expression: ast.expr) -> list[ast.expr]:

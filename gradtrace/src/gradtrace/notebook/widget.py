@@ -33,8 +33,8 @@ class Player(anywidget.AnyWidget):
     ``controls`` are the live ones, in the form that :func:`gradtrace.player.page.static_html`
     takes: they may have more options than a page has traces of.
 
-    ``key`` names the places of a page that this player joins, none if it is empty; of several
-    players with one key, the newest joins them.
+    ``key`` selects the players on the page that are synchronized with this widget, none if it is
+    empty; if several widgets have the same key, the players are synchronized with the newest one.
 
     >>> from gradtrace import trace
     >>> def fine():

@@ -58,8 +58,8 @@ class CutRecorder:
         if node is not None and _torch.edges_of(node)[0][0] is not None:
             return  # the tensor had a graph before, and has another now
         computed = [value for value in values if value.requires_grad]
-        known = next(filter(None, map(self._known, values)), None)
-        cut = Cut("set_data", user_location()) if computed else known
+        earlier = next(filter(None, map(self._known, values)), None)
+        cut = Cut("set_data", user_location()) if computed else earlier
         if cut is not None:
             self._timeline.cut_off(computed, cut, meant=False)
             self._cuts.forget(tensor)

@@ -52,13 +52,13 @@ class Cut:
 
 def with_origins(cuts: Iterable[Cut]) -> set[Cut]:
     """Return these cuts, and the earlier ones of the same values."""
-    found = {*cuts}
-    pending = [*found]
+    collected = {*cuts}
+    pending = [*collected]
     for cut in pending:
-        new = {*cut.origins} - found
-        found |= new
+        new = {*cut.origins} - collected
+        collected |= new
         pending += new
-    return found
+    return collected
 
 
 class Cuts:

@@ -90,9 +90,9 @@ def tensors_of(carriers: Iterable[Holder], as_read: str | None) -> str | None:
     for variable in _each_place_once(carriers):
         containers.setdefault(without_index(_short(variable)), []).append(variable)
     names = []
-    for container, (variable, *others) in containers.items():
+    for container, (variable, *siblings) in containers.items():
         file, name = variable.frame.f_code.co_filename, _short(variable)
-        if name != container and (others or not source.is_written(file, name)):
+        if name != container and (siblings or not source.is_written(file, name)):
             if as_read is not None and not container.startswith(as_read):
                 return as_read
             name = f"the tensors in {container}"
@@ -106,7 +106,7 @@ def filled_at(variable: Found | Holder, first: bool = False) -> Location | None:
     for name in reversed(re.findall(r"\.([A-Za-z_]\w*)", variable.name)):
         owners = (owner for owner in reversed(variable.owners) if name in dir(owner))
         files = (file for owner in owners for file in files_of(type(owner)))
-        places = next((found for f in files if (found := _filled_at(f, f".{name}"))), [])
+        places = next(filter(None, (_filled_at(file, f".{name}") for file in files)), [])
         if places:
             return places[0 if first else -1]
     if isinstance(variable, Found):

@@ -103,9 +103,9 @@ class SecondDerivativeEvidence(TextEvidence):
             (r for start, r in _REPLACEMENTS.items() if name.startswith(start)), None
         )
         self.names = {"operation": name, "replacement": replacement}
-        wanted = f"{name.replace('_', '')}backward"
+        node_name = f"{name.replace('_', '')}backward"
         live = walk(roots_of(self.outputs))[0]
-        nodes = (n for n in live if re.sub(r"\d+$", "", n.name().lower()) == wanted)
+        nodes = (n for n in live if re.sub(r"\d+$", "", n.name().lower()) == node_name)
         self._locate(max(map(_torch.sequence_nr, nodes), default=-1))
         if self.made_at is None:
             places = (source.call_like(file, name) for file in self.files)

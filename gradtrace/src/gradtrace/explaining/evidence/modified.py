@@ -52,9 +52,9 @@ class ModifiedEvidence(Evidence):
         self.a_leaf = saved.role == "leaf"
         # The others would be reported next.
         self._saved: dict[Any, int] = {self.storage: self.saved_by}
-        for number, other in changed if not self.a_leaf else ():
-            if other.role != "leaf":
-                self._saved.setdefault(other.storage, number)
+        for number, tensor in changed if not self.a_leaf else ():
+            if tensor.role != "leaf":
+                self._saved.setdefault(tensor.storage, number)
         self._leaves = {storage_of(n.variable)[0] for n in live if type(n) is _torch.LEAF}
         self.edits = list(self.timeline.edits_since(self.saved_by, self.storage))
         self.edit = self.edits[0] if self.edits else None
@@ -78,8 +78,8 @@ class ModifiedEvidence(Evidence):
         if self.timeline.observed or self.a_leaf or stepped:
             return []
         candidates = next(filter(None, map(self._writes_in, self.files)), [])
-        held = self.holder and self.holder.name.rpartition(".")[2]
-        named = [(place, name) for place, name in candidates if name.rpartition(".")[2] == held]
+        last = self.holder and self.holder.name.rpartition(".")[2]
+        named = [(place, name) for place, name in candidates if name.rpartition(".")[2] == last]
         names = {name for *_, name in named or candidates}
         return (named or candidates) if len(names) <= _MAX_CANDIDATES else []
 

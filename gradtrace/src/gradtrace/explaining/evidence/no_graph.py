@@ -20,7 +20,7 @@ from gradtrace.watching.cuts import Cut
 
 
 class NoGraphEvidence(Evidence):
-    """Evidence about the ``cut``, where the first output without a gradient lost its graph.
+    """Evidence about the ``cut``, where the first output without ``requires_grad`` lost its graph.
 
     Only a strict watch records cuts. Without one, the source may show the cut; otherwise the facts
     at the failed call decide.
@@ -170,8 +170,8 @@ class AskedEvidence(Evidence):
         nodes = ((_torch.grad_fn_of(v.value), v) for v in self.variables if not v.owners)
         ages = {_torch.sequence_nr(node): v for node, v in nodes if node in self._nodes}
         missing = filter(None, map(_torch.grad_fn_of, self.missing))
-        made = max(map(_torch.sequence_nr, missing), default=-1)
-        in_order = sorted(ages, key=lambda number: (number < made, number))
+        age = max(map(_torch.sequence_nr, missing), default=-1)
+        in_order = sorted(ages, key=lambda number: (number < age, number))
         places = (filled_at(ages[number]) for number in in_order)
         return next((place for place in places if place not in (None, self.raised_at)), None)
 

@@ -38,7 +38,7 @@ def _in_place_statements(failure: Failure) -> list[Statement]:
 
 
 def _is_update(source: Source, node: ast.stmt) -> bool:
-    """Whether a statement runs in an optimizer or without gradients."""
+    """Whether a statement is in an ``Optimizer`` subclass or under ``no_grad()``."""
     definition, function = source.class_of(node), source.function_of(node)
     bases = [] if definition is None else definition.bases
     contexts = [] if function is None else [*function.decorator_list]

@@ -63,12 +63,12 @@ def pass_argument(failure: Failure) -> Iterator[Candidate]:
     for statement in failure.running if failure.family == "unused_input" else ():
         source = statement.source
         calls = [*source.all(ast.Call, source.scope_of(statement.node))]
-        for call, other in itertools.permutations(calls, 2):
+        for call, model in itertools.permutations(calls, 2):
             function = source.code(call.func)
-            if function != source.code(other.func):
+            if function != source.code(model.func):
                 continue
-            names = {given.arg for given in call.keywords}
-            for argument in (*other.args[len(call.args) :][:1], *other.keywords):
+            names = {keyword.arg for keyword in call.keywords}
+            for argument in (*model.args[len(call.args) :][:1], *model.keywords):
                 arguments = map(source.code, (*call.args, argument, *call.keywords))
                 code = f"{function}({', '.join(arguments)})"
                 if reads(argument) and getattr(argument, "arg", "") not in names:
@@ -183,7 +183,7 @@ def _question(failure: Failure) -> str | None:
 
 
 def _operands(source: Source, expression: ast.expr) -> list[ast.Name]:
-    """Return at most four variables that an expression computes with, those named as old first."""
+    """Return at most four operand names, those that suggest an old or fixed value first."""
     operands = []
     for name in source.all(ast.Name, expression):
         parent = source.parent(name)
