@@ -474,8 +474,7 @@ def test_one_repair_is_proven(proof, program, kind, line):
 
 def test_retain_graph_is_rejected_where_the_graph_grows(proof):
     found = reason(proof(STATE), "retain_graph=True")
-    assert "memory grows with each iteration: " in found
-    assert "nodes in the graph" in found
+    assert "grows with each iteration" in found
 
 
 def test_retain_graph_is_rejected_where_the_weights_have_moved(proof):

@@ -12,7 +12,7 @@ from gradtrace import _torch
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import names_of
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import reachable
+from gradtrace.autograd.traversal import reachable, undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.explaining.silent.pending import PendingBackward, finding
@@ -61,6 +61,12 @@ def note_gradients(graph: PendingBackward) -> None:
 
 def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
     """Yield findings about the gradients that an optimizer's step has used."""
+    with undisturbed():
+        findings = [*_in_gradients(timeline, optimizer)]
+    yield from findings
+
+
+def _in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
     steps = [step for step in timeline.steps if step.optimizer() is optimizer][-_STEPS:]
     pairs = [(p, p.grad) for p in parameters_of(optimizer) if p.grad is not None]
     storages = {storage_of(parameter)[0] for parameter, _ in pairs}
