@@ -905,7 +905,7 @@ def test_players_that_join_a_model_show_one_step_whichever_is_first(visit, tmp_p
     assert position(place).startswith("step 5 of 7")
     page.evaluate("join()")
     page.wait_for_function("place => place.gradtrace.model", arg=place.element_handle())
-    opens = step or 4  # a player that nobody moved shows the graph to choose from
+    opens = step or 4  # at first a player shows the graph to choose from
     assert page.evaluate("model.get('step')") == opens
     assert position(place).startswith(f"step {opens + 1} of 7")
 

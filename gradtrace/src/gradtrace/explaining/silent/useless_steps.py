@@ -12,7 +12,7 @@ from gradtrace import _torch
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import names_of
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import reachable, undisturbed
+from gradtrace.autograd.traversal import leading_to, reachable, undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.explaining.silent.pending import PendingBackward, finding
@@ -36,7 +36,10 @@ def zero_derivatives(graph: PendingBackward) -> Iterator[Diagnosis]:
     training = Training(graph.timeline, graph.call.leaves)
     untrained = training.trained(unreached) if training.optimizers else []
     if untrained:
-        nearest = graph.live[min(flat & receiving)]
+        ids = set(map(id, untrained))
+        cut_off = [i for i, leaf in graph.leaves.items() if id(leaf) in ids]
+        # The node nearest to the parameters must change; one nearer to the loss need not.
+        nearest = graph.live[max(flat & leading_to(cut_off, graph.users))]
         made_at = graph.timeline.line_of(_torch.sequence_nr(nearest))
         yield graph.finding("zero_derivative", made_at, carried_by=names_of(untrained))
 
