@@ -12,7 +12,6 @@ from gradtrace.draw.groups import ALIKE, Group
 from gradtrace.draw.layout import drawings_of
 from gradtrace.draw.scene import Scene, SceneNode
 from gradtrace.player.trace_scene import scene_of
-from gradtrace.snapshots.pictures import graph_html
 
 
 def first_sight(program, *arguments):
@@ -377,6 +376,6 @@ def test_steps_of_a_model_are_called_after_its_class():
 def test_a_snapshot_folds_as_a_trace_does():
     model = Residual()
     loss = model(torch.ones(2, 1, 2, 2)).sum()
-    text = graph_html(snapshot(loss, model=copy.copy(model)))
+    text = snapshot(loss, model=copy.copy(model))._repr_html_()
     for title in ("stem", "stage1", "stage4", "head"):
         assert f">{title}<" in text

@@ -77,7 +77,7 @@ def tree_of_groups(scene: Scene) -> Group:
     tree = group_by_place(scene, order)
     groups = [tree]
     for group in groups:  # grows while it is read
-        groups += [member for member in group.members if isinstance(member, Group)]
+        groups += filter(is_group, group.members)
     similarity = Similarity(scene)
     for group in reversed(groups):  # inner ones first
         collapse(group)
@@ -138,15 +138,13 @@ def _open_lone_group(boxes: list[int | Group], view: View, limit: int) -> None:
 
     It stays closed if that makes too many boxes, or if it is a stack of similar layers.
     """
-    while sum(isinstance(box, Group) for box in boxes) == 1:
-        place = next(k for k, box in enumerate(boxes) if isinstance(box, Group))
-        inner = boxes[place]
-        if not isinstance(inner, Group):
-            break
+    while len(groups := [*filter(is_group, boxes)]) == 1:
+        (inner,) = groups
         if len(boxes) + len(inner.members) > (limit if inner.kind in ("run", "loop") else MOST):
             break
         if inner.kind == "run" and not inner.steps:  # layers: "× 12" says it
             break
+        place = boxes.index(inner)
         boxes[place : place + 1] = inner.members
         view.path = inner.path if inner.kind == "module" and view.parent is not None else view.path
 

@@ -82,6 +82,11 @@ def is_module(part: int | Group) -> TypeGuard[Group]:
     return isinstance(part, Group) and part.kind == "module"
 
 
+def key_of(part: int | Group) -> int:
+    """Return a number that identifies a member: the node's index, or the group's identity."""
+    return id(part) if isinstance(part, Group) else part
+
+
 def steps_suffix(group: Group) -> str:
     """Return the end of a title that names the owner of time steps: " of model", or ""."""
     if group.kind == "layer" and group.scope is not None:

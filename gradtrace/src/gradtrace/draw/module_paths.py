@@ -62,9 +62,7 @@ def parameter_modules(scene: Scene, order: list[int]) -> dict[int, tuple[str, ..
     """Map each operation with parameters among its inputs to the module that contains them."""
     modules: dict[int, tuple[str, ...]] = {}
     for i in order:
-        used = [scene.nodes[j].module for j in scene.nodes[i].next if scene.nodes[j].leaf]
-        used = [path for path in used if path]
-        if used:
+        if used := [path for j in scene.nodes[i].next if (path := scene.nodes[j].module)]:
             modules[i] = common_prefix(used)
     return modules
 
@@ -82,20 +80,15 @@ def _align_tails(
             tails.append((i, []))
         elif tails and scene.nodes[i].line == scene.nodes[tails[-1][0]].line:
             tails[-1][1].append(i)
-    patterns: dict[tuple[str, ...], tuple[int, int, list[str]]] = {}  # depth, length, operations
+    patterns: dict[tuple[str, ...], tuple[int, int, tuple[str, ...]]] = {}
     for begin, tail in tails:
         key = _stack_key(scene, begin, own[begin])
         if tail and (depth := len(paths[tail[0]])):
-            pattern = depth, len(tail), [scene.nodes[i].name for i in tail]
+            pattern = depth, len(tail), tuple(scene.nodes[i].name for i in tail)
             patterns[key] = max(patterns.get(key, pattern), pattern)
     for begin, tail in tails:
-        depth, length, names = patterns.get(_stack_key(scene, begin, own[begin]), (0, 0, []))
-        matching = 0
-        while (
-            matching < min(length, len(tail))
-            and scene.nodes[tail[matching]].name == names[matching]
-        ):
-            matching += 1
+        depth, length, names = patterns.get(_stack_key(scene, begin, own[begin]), (0, 0, ()))
+        matching = len(common_prefix([names, tuple(scene.nodes[i].name for i in tail)]))
         if 2 * matching > length and len(paths[tail[0]]) < depth:  # the next layer may begin in it
             paths.update(dict.fromkeys(tail[:matching], own[begin][:depth]))
 

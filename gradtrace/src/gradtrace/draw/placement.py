@@ -167,8 +167,8 @@ def _drop_dummies(parts: list[list[list[list[int]]]], layering: Layering, boxes:
     column_of = _column_of(parts)
     for (start, end), path in layering.paths.items():
         if end not in column_of:
-            in_column = [k for k in path if column_of.get(k, column_of[start]) == column_of[start]]
-            layering.paths[start, end] = in_column
+            own = column_of[start]
+            layering.paths[start, end] = [k for k in path if column_of.get(k, own) == own]
     used = {k for path in layering.paths.values() for k in path} | set(range(boxes))
     for columns in parts:
         for rows in columns:
@@ -209,8 +209,7 @@ def _routes(
     }
     lanes: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
     ways = {}
-    for link, path in layering.paths.items():
-        start, end = link
+    for (start, end), path in layering.paths.items():
         points: list[tuple[float, float]] = []
         if round(units[start].top, 1) < boxes[start][1]:
             points.append((units[start].x + units[start].middle, units[start].top))
@@ -233,7 +232,7 @@ def _routes(
                     (units[k].x + DUMMY_WIDTH / 2, y) for y in (units[k].bottom, units[k].top)
                 ]
         points.append((units[end].x + units[end].middle, units[end].bottom))
-        ways[link] = [(round(x, 1), round(y, 1)) for x, y in points]
+        ways[start, end] = [(round(x, 1), round(y, 1)) for x, y in points]
     return ways
 
 
@@ -259,9 +258,7 @@ def _label_end(box: Box) -> float:
 
 def _stack_height(tensors: list[TensorBox]) -> float:
     """Return the height of a vertical stack of tensors."""
-    return sum(tensor_box.height for tensor_box in tensors) + BETWEEN_TENSORS * max(
-        0, len(tensors) - 1
-    )
+    return sum(tensor.height for tensor in tensors) + BETWEEN_TENSORS * max(0, len(tensors) - 1)
 
 
 def _share_columns(plan: Plan, layering: Layering) -> list[list[int]]:
@@ -304,9 +301,7 @@ def _place_across(
         left_edge += widest + 2 * GAP_X
     for row in shared:
         target = {
-            box: _mean_middle(
-                [units[neighbour] for neighbour in layering.neighbours[box] - set(row)]
-            )
+            box: _mean_middle([units[k] for k in layering.neighbours[box] - set(row)])
             for box in row
         }
         row.sort(key=lambda box: (target[box], box))
@@ -323,15 +318,7 @@ def _place_straight(
     part = {box for row in rows for box in row}
     placed = [[units[box] for box in row] for row in rows]
     near = [
-        [
-            [
-                units[neighbour]
-                for neighbour in _alignment_neighbours(
-                    box, neighbours[box] & part - set(row), units
-                )
-            ]
-            for box in row
-        ]
+        [_aligned_with(box, neighbours[box] & part - set(row), units) for box in row]
         for row in rows
     ]
     down = list(zip(placed, near, strict=True))
@@ -366,10 +353,10 @@ def _move(part: set[int], units: list[_Unit], left_edge: float) -> float:
     return max(units[box].x + units[box].width for box in part) - left_edge
 
 
-def _alignment_neighbours(box: int, neighbours: set[int], units: list[_Unit]) -> set[int]:
+def _aligned_with(box: int, neighbours: set[int], units: list[_Unit]) -> list[_Unit]:
     """Return the neighbours of the same kind (box or dummy), or all if there are none."""
     same = {k for k in neighbours if bool(units[k].height) == bool(units[box].height)}
-    return same or neighbours
+    return [units[k] for k in same or neighbours]
 
 
 def _mean_middle(units: list[_Unit]) -> float:
@@ -386,8 +373,7 @@ def _spread(row: list[_Unit], targets: list[float]) -> None:
         unit.x = max(middle - unit.middle, edge)
         edge = unit.x + unit.width + _gap(unit)
         (boxes if unit.height else bends).append(unit.x + unit.middle - middle)
-    drift = boxes or bends
-    if drift:
+    if drift := boxes or bends:
         shift = sum(drift) / len(drift)
         for unit in row:
             unit.x -= shift

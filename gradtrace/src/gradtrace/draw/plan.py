@@ -76,10 +76,9 @@ def plan_view(scene: Scene, view: View, around: Plan | None) -> Plan:
     # Nodes outside, with the boxes that they meet: what these build on, and what uses them.
     inputs: dict[int, set[int]] = defaultdict(set)
     users_outside: dict[int, set[int]] = defaultdict(set)
-    box_number = box_of.get
     for i, number in box_of.items():
         for j in nodes[i].next:
-            input_box = box_number(j)
+            input_box = box_of.get(j)
             if input_box is None:
                 inputs[j].add(number)
             elif input_box != number:

@@ -137,10 +137,9 @@ def group_repetitions(group: Group, alike: Similarity) -> None:
         members.append(alike.measure(run))
     following = [*chain.from_iterable(units[at:]), *leaves]
     last = members[-1] if members else None
-    follows = isinstance(last, Group) and last.recurs is not None
-    group.members = members + (
-        _group_beside_steps(group, alike, following, "after") if follows else following
-    )
+    if isinstance(last, Group) and last.recurs is not None:
+        following = _group_beside_steps(group, alike, following, "after")
+    group.members = members + following
 
 
 def _units(group: Group, alike: Similarity) -> tuple[list[Members], list[int], Members]:
@@ -182,11 +181,8 @@ def _group_beside_steps(group: Group, alike: Similarity, members: Members, where
     modules = any(isinstance(m, Group) and m.kind in ("module", "layer") for m in members)
     if len(members) < 2 or group.kind not in ("module", "layer") or modules:
         return members
-    return [
-        alike.measure(
-            Group("beside", group.path, members, f"{where} the steps{steps_suffix(group)}")
-        )
-    ]
+    beside = Group("beside", group.path, members, f"{where} the steps{steps_suffix(group)}")
+    return [alike.measure(beside)]
 
 
 def _are_named_modules(units: list[Members], start: int, period: int, times: int) -> bool:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from gradtrace.autograd.traversal import users_of
+
 _LONGEST_TITLE = 32  # characters
 
 
@@ -92,11 +94,7 @@ class Scene:
     @cached_property
     def users(self) -> list[list[int]]:
         """For each node, the indices of the nodes that have it as an input."""
-        users: list[list[int]] = [[] for _ in self.nodes]
-        for i, node in enumerate(self.nodes):
-            for j in node.next:
-                users[j].append(i)
-        return users
+        return users_of([node.next for node in self.nodes])
 
 
 DOT = re.compile(r"\.(?![^\[]*\])")  # not one inside of brackets

@@ -77,15 +77,16 @@ class Picture:
         """
         drawing, faces = self.drawing, self.faces
         width, height = drawing.width + 2 * _MARGIN, drawing.height + 2 * _MARGIN
-        name, begins = "", _LEFT_OUT
+        name, begins = f' aria-label="{html.escape(title)}"', _LEFT_OUT
         if standalone:
-            begins = (
-                f"<title>{html.escape(title)}</title><desc>{html.escape(description)}</desc>"
-                "<style>svg{color:#1b1f24;background:#fff}"
-                "@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>"
+            name, begins = (
+                "",
+                (
+                    f"<title>{html.escape(title)}</title><desc>{html.escape(description)}</desc>"
+                    "<style>svg{color:#1b1f24;background:#fff}"
+                    "@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>"
+                ),
             )
-        else:
-            name = f' aria-label="{html.escape(title)}"'
         places = {tensor_box.tensor: tensor_box for tensor_box in drawing.tensors}
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img"{name} '
@@ -97,8 +98,7 @@ class Picture:
         ]
         edges = "".join(_edge(drawing.boxes, edge) for edge in drawing.edges)
         parts.append(f'<g opacity=".6">{edges}</g>')
-        for box, face in zip(drawing.boxes, faces, strict=True):
-            parts.append(_box(box, face))
+        parts += map(_box, drawing.boxes, faces)
         for box, face in zip(drawing.boxes, faces, strict=True):
             for row, tensor in enumerate(face.holds):
                 if tensor in places:

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gradtrace.draw.groups import Group, common_prefix, nodes_of, repeated_items
+from gradtrace.draw.groups import Group, common_prefix, is_group, key_of, nodes_of, repeated_items
 from gradtrace.draw.scene import Scene
 
 
 def entitle(scene: Scene, tree: Group) -> None:
     groups = [tree]
     for group in groups:
-        groups += [member for member in group.members if isinstance(member, Group)]
+        groups += filter(is_group, group.members)
     used = {j for node in scene.nodes for j in node.next}
     for group in reversed(groups):
         group.title = _title_of(scene, group, used)
@@ -93,23 +93,19 @@ def _number_items(scene: Scene, run: Group) -> None:
     items = repeated_items(run)
     names = _name_repetition(scene, run, items)
     run.steps, run.title = names.steps, names.all
-    places: dict[int, int] = {}  # by identity, or by node
+    places: dict[int, int] = {}
     for place, (item, title) in enumerate(zip(items, names.items, strict=True)):
         if isinstance(item, Group):
             item.title = title
-        places[_key(item)] = place
-    ranges = [member for member in run.members if isinstance(member, Group)]
+        places[key_of(item)] = place
+    ranges = [*filter(is_group, run.members)]
     for part in ranges:  # grows while it is read
         if part.kind != "range":
             continue
         items_inside = repeated_items(part)
-        first, last = (places[_key(item)] for item in (items_inside[0], items_inside[-1]))
+        first, last = (places[key_of(item)] for item in (items_inside[0], items_inside[-1]))
         part.title, part.steps, part.recurs = names.range(first, last), names.steps, run.recurs
-        ranges += [member for member in part.members if isinstance(member, Group)]
-
-
-def _key(item: int | Group) -> int:
-    return id(item) if isinstance(item, Group) else item
+        ranges += filter(is_group, part.members)
 
 
 class _Naming(NamedTuple):
@@ -159,11 +155,7 @@ def _name_repetition(scene: Scene, run: Group, items: list[int | Group]) -> _Nam
 
 
 def _without_call_numbers(title: str) -> str:
-    """Return a title without the numbers of calls.
-
-    >>> _without_call_numbers("model.cell (call 3)")
-    'model.cell'
-    """
+    """Return a title without the numbers of calls: ``model.cell`` of ``model.cell (call 3)``."""
     return re.sub(r" \(call \d+\)", "", title)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from gradtrace.draw.groups import Group, shared_module
+from gradtrace.draw.groups import Group, key_of, shared_module
 from gradtrace.draw.module_paths import infer_module_paths, parameter_modules
 from gradtrace.draw.scene import Scene, Scope
 
@@ -86,9 +86,7 @@ def _add_recurrent_layers(
         of: dict[int, str | None] = {}
         for i in operations:
             input_layers = {of[j] for j in scene.nodes[i].next if j in of} - {layer}
-            layer = layer_names.get(
-                i, None if layer is not None and len(input_layers) > 0 else layer
-            )
+            layer = layer_names.get(i, None if input_layers else layer)
             of[i] = layer
             if layer is not None:
                 scopes[i] = (*scopes[i], Scope("layer", layer, None, scope.path))
@@ -143,10 +141,7 @@ def _add_leaves(scene: Scene, order: list[int], enclosing: dict[int, tuple[Group
         group.members = [
             part
             for member in group.members
-            for part in (
-                *preceding[key].get(id(member) if isinstance(member, Group) else member, ()),
-                member,
-            )
+            for part in (*preceding[key].get(key_of(member), ()), member)
         ]
 
 

@@ -15,8 +15,9 @@ from gradtrace._torch import LiveNode
 from gradtrace.autograd.saved import GraphData, describe
 from gradtrace.autograd.tensors import has_graph, storage_of
 from gradtrace.autograd.traversal import root_node, undisturbed, walk
-from gradtrace.snapshots.pictures import graph_html, graph_svg
+from gradtrace.snapshots.pictures import Pictures, sentence
 
+_TITLE = "The autograd graph"
 _FEW = 5_000  # nodes: what they made is read without being asked for
 
 
@@ -31,13 +32,13 @@ class Graph(GraphData):
 
         A large graph is folded into groups: by module if parameters have names, else by repetition.
         """
-        text = graph_svg(self)
+        text = Pictures(self)[0].svg(_TITLE, sentence(self), standalone=True)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
 
     def _repr_html_(self) -> str:
-        return graph_html(self)
+        return Pictures(self).html(_TITLE, sentence(self))
 
     def __repr__(self) -> str:
         return (

@@ -154,13 +154,3 @@ def sentence(graph: GraphData) -> str:
         f"tensors hold {size(total.activations)} of activations, {size(total.leaves)} of leaves "
         f"and {size(total.inputs)} of inputs."
     )
-
-
-def graph_html(graph: GraphData) -> str:
-    """Return the HTML that a notebook shows for a snapshot."""
-    return Pictures(graph).html("The autograd graph", sentence(graph))
-
-
-def graph_svg(graph: GraphData) -> str:
-    """Return the first view of a snapshot as the text of an SVG file."""
-    return Pictures(graph)[0].svg("The autograd graph", sentence(graph), standalone=True)
