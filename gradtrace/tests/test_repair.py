@@ -670,6 +670,7 @@ def test_a_repair_that_drops_an_unknown_gradient_is_unproven(proof, program, tit
         ),
         ("with torch.no_grad(): c = (w * 1)[1:]\nc.mul_(v); loss = c.sum() + w.sum()", False, 2.0),
         ("y = w * 1\nwith torch.no_grad(): c = y[1:]\nc.mul_(v); loss = y.sum()", True, None),
+        ("y = w * v; y[:1].detach_(); loss = y.sum()", False, 2.0),
         ("w.mul_(0.5); loss = (w * v).sum()", None, 3.0 / 2),
         ("b = w.view(2, 1); b[0] += 0.5; loss = (w * v).sum()", None, 3.5),
         ("w[0] = v; loss = w.sum()", True, None),

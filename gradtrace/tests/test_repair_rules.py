@@ -577,6 +577,16 @@ def test_new_parts_of_a_tensor_are_stacked_and_used(list_candidates, text, expec
     )
 
 
+def test_a_view_is_detached_out_of_place(list_candidates):
+    facts = {"family": "unsupported", "cause": "view_detached_inplace"}
+    for call, line in (
+        ("h[0].detach_()", "h = h.detach()"),
+        ("self.h.detach_()", "self.h = self.h.detach()"),
+    ):
+        listed = list_candidates(f"h = f(x)\n{call}\n", 2, **facts)
+        assert line in {one.title for one in listed}
+
+
 def test_a_variable_of_a_loop_that_is_read_later_is_changed_out_of_place(list_candidates):
     text = NORMALIZE.replace("t.sub_(m)", "t.sub_(m); out.append(t)")
     facts = {"family": "modified", "cause": "inplace_on_saved"}

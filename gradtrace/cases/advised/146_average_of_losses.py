@@ -1,4 +1,4 @@
-# obeys: keep numbers instead of tensors
+# obeys: keep its number: .item()
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -1,4 +1,4 @@
-# obeys: keep numbers instead of tensors (.item())
+# obeys: keep its number: .item()
 import torch, torch.nn as nn
 torch.manual_seed(0)
 

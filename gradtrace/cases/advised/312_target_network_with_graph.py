@@ -1,4 +1,4 @@
-# obeys: or detach each tensor that carries over
+# obeys: detach each tensor that carries over
 import copy
 
 import torch

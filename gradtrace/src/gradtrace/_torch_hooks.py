@@ -213,6 +213,8 @@ class AllowRefused(TorchFunctionMode):
             if function.__name__ in ("backward", "grad"):  # they would accumulate twice
                 raise
             try:
+                if function.__name__ == "detach_":  # of a view
+                    return args[0].copy_(args[0].detach())
                 return self._without_gradients(function, args, kwargs or {})
             except Exception:
                 raise error from None

@@ -49,6 +49,7 @@ NAMING_EVIDENCE: dict[str, type[TextEvidence]] = {
     "once_differentiable": TwiceEvidence,
     "leaf_inplace": LeafEvidence,
     "view_changed_inplace": LeafEvidence,
+    "view_detached_inplace": LeafEvidence,
     "double_backward_unsupported": SecondDerivativeEvidence,
     "no_grad_region": InferenceEvidence,
     "function_returns_wrong_gradients": ReturnedEvidence,

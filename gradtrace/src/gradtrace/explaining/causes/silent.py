@@ -57,7 +57,7 @@ CAUSES = (
             needs=("creates_graph",),
         ),
         Fix("detach {it|each carried tensor} at the end of each iteration", needs=("larger",)),
-        Fix("keep numbers instead of tensors (.item()), or detach each tensor that carries over"),
+        Fix("detach each tensor that carries over, or keep its number: .item()"),
     ),
     _silent(
         "custom_function_ctx",

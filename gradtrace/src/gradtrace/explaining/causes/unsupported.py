@@ -100,6 +100,12 @@ CAUSES = (
         Fix("make a new tensor and use it from there on: x = x * s in place of x *= s"),
     ),
     _unsupported(
+        "view_detached_inplace",
+        "detach_() is forbidden for a view, because the view shares its graph with the tensor from"
+        " which it was taken",
+        Fix("use the new tensor that detach() returns: {it|x} = {it|x}.detach()"),
+    ),
+    _unsupported(
         "donated_buffers",
         "a compiled model (torch.compile) gives up its saved tensors in the first backward pass, so"
         " this graph cannot be retained",
@@ -162,8 +168,8 @@ CAUSES = (
         "backward() of {it|a custom function} returned {returned|values that do not fit the inputs"
         " of forward}",
         Fix(
-            "give the gradient the shape of {input|that input}: transpose it, or sum it over the"
-            " dimensions that were broadcast",
+            "give the gradient the shape of {input|that input}: reshape or transpose it, or sum it"
+            " over the dimensions that were broadcast",
             needs=("wrong_shape",),
             proof=None,
         ),

@@ -11,10 +11,17 @@ from gradtrace.autograd.syntax import (
     operand_of,
     reads,
     value_of,
+    without_index,
     written_in_place,
 )
 from gradtrace.repair.edits import Edit, Source
-from gradtrace.repair.kinds import CLONE_USED, CLONE_WRITTEN, NO_GRAD, OUT_OF_PLACE
+from gradtrace.repair.kinds import (
+    CLONE_USED,
+    CLONE_WRITTEN,
+    DETACH_STATE,
+    NO_GRAD,
+    OUT_OF_PLACE,
+)
 from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit
 
 
@@ -113,6 +120,16 @@ def stack_new_parts(failure: Failure) -> Iterator[Candidate]:
         if isinstance(member, ast.For):
             line = f"{written.pop()} = {code}"
             yield from edit(OUT_OF_PLACE, line, {source: source.replace(member, line)})
+
+
+def detach_out_of_place(failure: Failure) -> Iterator[Candidate]:
+    """Assign the detached tensor, ``x = x.detach()`` for ``x.detach_()`` or ``x[i].detach_()``."""
+    for source, node, _ in failure.running[:1] if failure.cause == "view_detached_inplace" else ():
+        call = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            tensor = source.code(without_index(call.func.value))
+            line = f"{tensor} = {tensor}.detach()"
+            yield from edit(DETACH_STATE, line, {source: source.replace(node, line)})
 
 
 def _without_underscores(source: Source, node: ast.AST) -> list[Edit]:
@@ -219,6 +236,7 @@ def without_gradient(failure: Failure) -> Iterator[Candidate]:
 RULES: tuple[EditRule, ...] = (
     out_of_place,
     stack_new_parts,
+    detach_out_of_place,
     without_inplace,
     clone_the_written,
     clone_the_operand,
