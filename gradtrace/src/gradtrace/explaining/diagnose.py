@@ -23,37 +23,27 @@ from gradtrace.autograd.frames import Location, is_users, user_frame
 from gradtrace.explaining.causes import CAUSES, CRITERIA, family_of
 from gradtrace.explaining.causes.table import CERTAIN, LIKELY, OBSERVED, UNKNOWN, Criterion
 from gradtrace.explaining.diagnosis import Diagnosis
+from gradtrace.explaining.evidence import function, modified, no_graph
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence
-from gradtrace.explaining.evidence.function import (
-    FunctionEvidence,
-    RecomputedEvidence,
-    ReturnedEvidence,
-    SecondDerivativeEvidence,
-    TwiceEvidence,
-    node_that_raised,
-    outside_of_backward,
-)
-from gradtrace.explaining.evidence.modified import LeafEvidence, ModifiedEvidence
-from gradtrace.explaining.evidence.no_graph import AskedEvidence, InferenceEvidence, NoGraphEvidence
-from gradtrace.explaining.evidence.reuse import FreedEvidence
+from gradtrace.explaining.evidence.reuse import ReuseEvidence
 from gradtrace.watching.record import BackwardCall, Record
 
 EVIDENCE: dict[str, type[Evidence]] = {
-    "freed": FreedEvidence,
-    "modified": ModifiedEvidence,
-    "no_graph": NoGraphEvidence,
-    "unused_input": AskedEvidence,
+    "freed": ReuseEvidence,
+    "modified": modified.ModifiedEvidence,
+    "no_graph": no_graph.NoGraphEvidence,
+    "unused_input": no_graph.AskedEvidence,
 }
 # For causes that the text decides: the evidence that names the tensor or function involved.
 NAMING_EVIDENCE: dict[str, type[TextEvidence]] = {
-    "once_differentiable": TwiceEvidence,
-    "leaf_inplace": LeafEvidence,
-    "view_changed_inplace": LeafEvidence,
-    "view_detached_inplace": LeafEvidence,
-    "double_backward_unsupported": SecondDerivativeEvidence,
-    "no_grad_region": InferenceEvidence,
-    "function_returns_wrong_gradients": ReturnedEvidence,
-    "checkpoint_differs": RecomputedEvidence,
+    "once_differentiable": function.TwiceEvidence,
+    "leaf_inplace": modified.LeafEvidence,
+    "view_changed_inplace": modified.LeafEvidence,
+    "view_detached_inplace": modified.LeafEvidence,
+    "double_backward_unsupported": function.SecondDerivativeEvidence,
+    "no_grad_region": no_graph.InferenceEvidence,
+    "function_returns_wrong_gradients": function.ReturnedEvidence,
+    "checkpoint_differs": function.RecomputedEvidence,
 }
 
 
@@ -73,29 +63,28 @@ def failure(
     if type(error).__module__.partition(".")[0] not in ("builtins", "torch"):
         return None
     family, cause = family_of(str(error)) if isinstance(error, RuntimeError) else (None, None)
-    node = node_that_raised(error) if family is None and call is not None else None
+    node = function.node_that_raised(error) if family is None and call is not None else None
     if family is None and node is None:
         return None
     inside, frame = _where_raised(error)
     raised_at = inside
     if frame is None or call is not None:
-        frame = user_frame(outside_of_backward(sys._getframe(1)))
+        frame = user_frame(function.outside_of_backward(sys._getframe(1)))
         raised_at = Location.of(frame) if frame else raised_at
     outputs = (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs or ())
     text = f"{type(error).__name__}: {error}"
-    facts = record, outputs, inputs, call, raised_at, frame, text
+    facts = record.timeline, outputs, inputs, call, raised_at, frame, text
     if node is not None:
-        return decide("function", FunctionEvidence(node, inside, *facts))
+        return decide("function", function.FunctionEvidence(node, inside, *facts))
     assert family is not None
     if cause is not None:
         evidence = NAMING_EVIDENCE.get(cause, TextEvidence)(*facts)
         evidence.examine(error)
         return build_diagnosis(family, Criterion(cause, (), CERTAIN), evidence)
-    kind = EVIDENCE.get(family) if outputs else None
     diagnosis = None
-    if kind is not None:
+    if outputs and family in EVIDENCE:
         with contextlib.suppress(NoEvidence):
-            diagnosis = decide(family, kind(*facts))
+            diagnosis = decide(family, EVIDENCE[family](*facts))
     if diagnosis is None:
         return build_diagnosis(family, Criterion("unknown", (), UNKNOWN), Evidence(*facts))
     if record.threads > 1:  # each thread numbers its own operations, so their order is not known

@@ -85,25 +85,21 @@ class Diagnosis:
         """Render the explanation as a few lines of text that begin with ``gradtrace:``."""
         unsure = self.confidence != CERTAIN and self.cause != "unknown"
         hedge = f" ({self.confidence})" if unsure else ""
-        lines = [f"gradtrace: {self.explanation}.{hedge}"]
-        for name, place in (("began", self.began_at), ("made", self.made_at)):
-            if place is not None:
-                lines.append(_row(name, f"{place}  {place.text}".rstrip()))
-            if place is not None and name == "made":
-                lines += [_row("", f"called from {call}") for call in self.made_through[:_CALLS]]
-        if self.stored_at is not None:
-            lines.append(_row("stored", f"{self.stored_at}  {self.stored_at.text}".rstrip()))
-        if self.carried_by is not None:
-            lines.append(_row("carried", self.carried_by))
-        if self.reasons:
-            lines.append(_row("seen", "; ".join(self.reasons)))
-        lines.append(_row("fix", self.fix))
-        if self.otherwise is not None:
-            lines.append(_row("or", self.otherwise))
-        if not self.strict and self.confidence != CERTAIN:
-            watch = self._names.get("strict", _STRICT)
-            lines.append(_row("more", f"{watch} {_MORE}"))
-        return "\n".join(lines)
+        calls = self.made_through[:_CALLS] if self.made_at is not None else ()
+        more = f"{self._names.get('strict', _STRICT)} {_MORE}"
+        rows = [
+            ("began:", _line(self.began_at)),
+            ("made:", _line(self.made_at)),
+            *(("", f"called from {call}") for call in calls),
+            ("stored:", _line(self.stored_at)),
+            ("carried:", self.carried_by),
+            ("seen:", "; ".join(self.reasons)),
+            ("fix:", self.fix),
+            ("or:", self.otherwise),
+            ("more:", None if self.strict or self.confidence == CERTAIN else more),
+        ]
+        lines = [f"  {name:<9}{text}" for name, text in rows if text]
+        return "\n".join([f"gradtrace: {self.explanation}.{hedge}", *lines])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the data of ``--json``; :data:`gradtrace.explaining.causes.KEYS` explains it."""
@@ -142,8 +138,8 @@ def _ways_to_watch() -> dict[str, str]:
     return {}
 
 
-def _row(name: str, text: str) -> str:
-    return f"  {name + ':' if name else '':<9}{text}"
+def _line(place: Location | None) -> str | None:
+    return None if place is None else f"{place}  {place.text}".rstrip()
 
 
 def _place(place: Location | None) -> dict[str, Any] | None:

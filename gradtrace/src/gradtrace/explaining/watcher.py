@@ -259,10 +259,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         timeline = self._record.timeline
         timeline.stepped(optimizer, user_location())
         if self._observer is not None and self._observer.of_this_thread:
-            self._report(silent.in_step(timeline))
-            self._report(silent.leaking(timeline, optimizer))
-            self._report(silent.in_gradients(timeline, optimizer))
-            self._report(silent.untrained(timeline, optimizer))
+            self._report(silent.after_step(timeline, optimizer))
 
     @guarded
     def step_ended(self) -> None:
@@ -288,6 +285,8 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     def _report(self, findings: Iterable[Diagnosis]) -> None:
         """Warn about each finding, once for each cause and line."""
+        with undisturbed():
+            findings = list(findings)
         for finding in findings:
             place = finding.began_at or finding.raised_at or Location("<unknown>", 1)
             if (finding.cause, place) in self._record.reported:

@@ -48,16 +48,11 @@ def assign_losses(
         following = frozenset().union(*(a.optimizers for a in later if a.kind == "step"))
         candidates = cleared or following or frozenset(optimizers)
         like = named_like(action.loss, {name: optimizers[name] for name in sorted(candidates)})
-        if len(optimizers) == 1:
-            targets[position] = frozenset(optimizers)
-        elif len(cleared) == 1:
-            targets[position] = cleared
-        elif len(following) == 1:
-            targets[position] = following
-        elif like is not None:
-            targets[position] = frozenset({like})
-        elif cleared and cleared == following:
-            targets[position] = cleared
+        named = frozenset() if like is None else frozenset({like})
+        signs = (frozenset(optimizers), cleared, following, named)
+        both = cleared if cleared == following else frozenset()
+        if target := next((sign for sign in signs if len(sign) == 1), both):
+            targets[position] = target
         cleared, stepped = frozenset(), frozenset()
     return targets
 

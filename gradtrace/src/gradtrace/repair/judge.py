@@ -22,7 +22,7 @@ If that is undecided, or if two repairs hold and train differently, the reader d
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,6 @@ from gradtrace.repair.run.observations import (
     ZERO,
     Gradients,
     ObservedCall,
-    ProgramLine,
     ProgramRun,
     StepTaken,
     equal_gradients,
@@ -104,24 +103,18 @@ class Judge:
             self._loses_gradient = bool(call.loses_gradient)
 
     def _is_reference(self, run: ProgramRun) -> bool:
-        """Whether a run repeats the losses of the original run, and gets past the failing call.
-
-        If the program failed before that call and its gradient is unknown, mark it as failed.
-        """
+        """Whether a run repeats the losses of the original run, and gets past the failing call."""
         calls = run.calls[: self.failing_call]
         if len(calls) < self.failing_call:
             return False
         if self._fails_before_call and (calls[-1].failed or calls[-1].loses_gradient is not False):
-            calls.pop().failed = True
+            calls.pop().failed = True  # its gradient is unknown
         return not any(call.failed for call in calls) and all(
             map(equal_losses, self.original.calls, calls)
         )
 
     def _trained(self) -> set[str] | None:
-        """Return the parameters of optimizers, or else those that the program itself updates.
-
-        Return None if that is unknown: there is no optimizer, and no parameter is updated.
-        """
+        """Return the optimizers' parameters, or else those that the program updates, or None."""
         parameters = {key for optimizer in self.original.optimizers for key in optimizer.keys}
         return parameters or self.original.updated_by_hand or None
 
@@ -147,7 +140,7 @@ class Judge:
             self._untrained(candidate, run),
             self._other_objective(candidate, run),
             unused_gradient(self.original, run),
-            *(f"runs, but a strict watch warns: {f['explanation']}" for f in findings[:1]),
+            *(f"a strict watch warns: {finding['explanation']}" for finding in findings[:1]),
             *leaking,
         )
         own_question = candidate.question or self._is_copy_meant(candidate, run)
@@ -156,7 +149,8 @@ class Judge:
             self._unreferenced(candidate, run, own_question),
             candidate.doubt,
         )
-        for judgement.status, reasons in ((REJECTED, objections), (UNPROVEN, doubts)):
+        rejections = (objection and f"runs, but {objection}" for objection in objections)
+        for judgement.status, reasons in ((REJECTED, rejections), (UNPROVEN, doubts)):
             judgement.reasons = [reason for reason in reasons if reason]
             if judgement.reasons:
                 return judgement
@@ -205,13 +199,10 @@ class Judge:
                         "repair leaves as the program defines it"
                     ]
             holding = [judgement for judgement in holding if judgement.status != REJECTED]
-        trained: set[str] = set()
+        sure = (self._parameters_with_gradients(j.run) for j in holding if not j.question)
+        trained = self.trained & set().union(*sure)
         for judgement in holding:
-            if not judgement.question:
-                trained |= self._parameters_with_gradients(judgement.run) & self.trained
-        for judgement in holding:
-            missing = sorted(trained - self._parameters_with_gradients(judgement.run))
-            if missing:
+            if missing := trained - self._parameters_with_gradients(judgement.run):
                 judgement.status = REJECTED
                 judgement.reasons = [f"runs, but {self._listed(missing)} no longer trained"]
 
@@ -227,55 +218,52 @@ class Judge:
 
     def _meant_keys(self, run: ProgramRun, call: ObservedCall, keys: Iterable[str]) -> set[str]:
         """Return which of ``keys`` the call's loss is meant to train; if undecided, all trained."""
-        keys = set(keys) if self.trained is None else self.trained & set(keys)
+        keys = self._of_trained(keys)
         targets = targets_of_calls(run).get(call.number)
         if targets is None:
             return keys
         return {key for key in keys if not run.owners(key) or run.owners(key) & targets}
 
-    # Objections.
+    def _of_trained(self, keys: Iterable[str]) -> set[str]:
+        """Return which of ``keys`` are trained, so no inputs; if that is unknown, all."""
+        return set(keys) if self.trained is None else self.trained & set(keys)
+
+    # Objections: each completes the sentence "runs, but …".
 
     def _replaced_parameters(self, run: ProgramRun) -> str | None:
         new = {key for key, number in run.replaced.items() if number <= self.failing_call}
-        new -= self.original.replaced.keys()
-        if self.trained is not None:  # each iteration may have another input
-            new &= self.trained
-        return f"runs, but creates {self._listed(sorted(new), '')} again" if new else None
+        new = self._of_trained(new - self.original.replaced.keys())
+        return f"creates {self._listed(new, '')} again" if new else None
 
     def _not_finite(self, run: ProgramRun) -> str | None:
         original, repaired = (
             {key for call in r.calls for key, g in call.gradients.items() if not g.is_finite}
             for r in (self.original, run)
         )
-        if repaired <= original:
-            return None
-        return f"runs, but the gradient of {self._listed(sorted(repaired), '')} is NaN"
+        is_new = not repaired <= original
+        return f"the gradient of {self._listed(repaired, '')} is NaN" if is_new else None
 
     def _unconnected(self, run: ProgramRun) -> str | None:
         """Object to a gradient of None or zeros, because the loss depends on none of the inputs."""
         known = {call.site for call in self.original.calls if call.unconnected and not call.failed}
-        for call in run.calls:
-            if call.unconnected and call.site not in known:
-                return (
-                    f"runs, but the gradient at line {call.site[0].line} is of no tensor that its "
-                    "loss was computed from"
-                )
-        return None
+        sites = (call.site for call in run.calls if call.unconnected and call.site not in known)
+        texts = (
+            f"the gradient at line {line.line} is of no tensor that its loss was computed from"
+            for line, *_ in sites
+        )
+        return next(texts, None)
 
     def _growing_graph(self, run: ProgramRun) -> str | None:
         if any(finding["cause"] == "graph_grows" for finding in self._new_findings(run)):
-            return "runs, but a graph grows with each iteration"
-        by_site: dict[tuple[ProgramLine, ...], list[ObservedCall]] = {}
-        for call in run.calls:
-            by_site.setdefault(call.site, []).append(call)
-        for calls in by_site.values():
-            last = calls[-4:]
+            return "a graph grows with each iteration"
+        for site in dict.fromkeys(call.site for call in run.calls):
+            last = [call for call in run.calls if call.site == site][-4:]
             sizes = [call.operations.total() for call in last]
             pairs = list(itertools.pairwise(sizes))
             if pairs and all(a < b for a, b in pairs) and len({c.oldest_node for c in last}) == 1:
                 memory = ", ".join(str(call.saved_bytes) for call in last)
                 return (
-                    "runs, but memory grows with each iteration: "
+                    "memory grows with each iteration: "
                     f"{', '.join(map(str, sizes))} nodes in the graph, {memory} bytes saved"
                 )
         return None
@@ -285,14 +273,11 @@ class Judge:
         stale_before = {key for call in calls for key in call.stale_leaves}
         for call in run.calls:
             # It does not matter of a parameter that gets no gradient from this call.
-            stale = (call.stale_leaves & call.gradients.keys()) - stale_before
-            if self.trained is not None:
-                stale &= self.trained
+            stale = self._of_trained((call.stale_leaves & call.gradients.keys()) - stale_before)
             if stale:
-                names = self._listed(sorted(stale), "")
                 return (
-                    f"runs, but backward call {call.number} uses an old value of {names}: the "
-                    "gradient is not that of the present weights"
+                    f"backward call {call.number} uses an old value of {self._listed(stale, '')}: "
+                    "the gradient is not that of the present weights"
                 )
         return None
 
@@ -307,7 +292,7 @@ class Judge:
                     return None
                 if expected.number >= self.failing_call and self._may_change_loss(candidate):
                     return self._more_operations(candidate, expected, call)
-                return f"runs, but changes the loss of backward call {call.number}"
+                return f"changes the loss of backward call {call.number}"
             if call.number == changed:  # the weights differ from here on
                 is_question = candidate.repair == kinds.DETACH and self.family == "freed"
                 # A program that fails silently has wrong gradients, unless its graph only grows.
@@ -316,18 +301,16 @@ class Judge:
                 )
                 if is_question or is_wrong_before:
                     return None
-                return f"runs, but changes the gradient of backward call {changed}"
+                return f"changes the gradient of backward call {changed}"
         return None
 
     def _pairs(
         self, run: ProgramRun, to_the_end: bool = False
     ) -> list[tuple[ObservedCall, ObservedCall]]:
-        """Return the pairs of calls, of the program and of a candidate, that should be equal.
-
-        The weights are equal before each of these calls.  The last one is the failing call, or, if
-        no gradient is known before it, the second one after it: at the first, a weight that begins
-        at zero can hide that a gradient is missing.
-        """
+        """Return the pairs of calls, of the program and of a candidate, that should be equal."""
+        # The weights are equal before each of these calls. The last is the failing call, or, if no
+        # gradient is known before it, the second one after it: at the first, a weight that begins
+        # at zero can hide that a gradient is missing.
         last = last_of_equal_weights(self._program, run)
         if not to_the_end or not self._has_reference:
             last = min(self._last_compared, last)
@@ -347,10 +330,8 @@ class Judge:
         return not candidate.repair.keeps
 
     def _first_changed_gradient(self, candidate: Candidate, run: ProgramRun) -> int | None:
-        """Return the first call whose gradients differ from the program's, if no loss does before.
-
-        What is detached where it is used may be multiplied by zero at first.
-        """
+        """Return the first call whose gradients, but no loss before, differ from the program's."""
+        # What is detached where it is used may be multiplied by zero at first.
         is_at_use = candidate.repair in _DETACHED_AT_USE
         for expected, call in self._pairs(run, to_the_end=is_at_use):
             if not equal_losses(expected, call):
@@ -372,15 +353,13 @@ class Judge:
         candidate: Candidate, expected: ObservedCall, call: ObservedCall
     ) -> str | None:
         """Object to repeated statements that add to a loss instead of computing it again."""
-        if candidate.repair != kinds.FORWARD_AGAIN:
-            return None
         additional = call.operations - expected.operations
-        if not additional:
+        if candidate.repair != kinds.FORWARD_AGAIN or not additional:
             return None
         names = ", ".join(name.removesuffix("0") for name, _ in additional.most_common(2))
         return (
-            f"runs, but the loss of backward call {call.number} has operations that the program's "
-            f"own loss does not have ({names})"
+            f"the loss of backward call {call.number} has operations that the program's own loss "
+            f"does not have ({names})"
         )
 
     def _other_sum(self, candidate: Candidate, run: ProgramRun) -> str | None:
@@ -401,8 +380,8 @@ class Judge:
                 pair = part_of(gradients, keys), part_of(total.gradients, keys)
                 if call.failed or equal_gradients(*pair):
                     return None
-                return "runs, but the gradient of the new loss is not the sum of their gradients"
-        return "runs, but the new loss is not the sum of the two losses"
+                return "the gradient of the new loss is not the sum of their gradients"
+        return "the new loss is not the sum of the two losses"
 
     def _retained_too_long(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Object to a retained graph that a step makes stale, or that every iteration uses."""
@@ -412,7 +391,7 @@ class Judge:
         same_site = (call for call in run.calls if call.site == site and call.accumulates)
         oldest = [call.oldest_node for call in same_site]
         if len({*oldest}) < len(oldest):
-            return "runs, but later iterations would use the graph of an earlier iteration"
+            return "later iterations would use the graph of an earlier iteration"
         freed_at = self.diagnosis.get("began_at") or {}
         freeing_line = freed_at.get("file"), freed_at.get("line")
         has_stepped = False  # since the call that freed the graph
@@ -421,17 +400,15 @@ class Judge:
                 has_stepped = True
             elif isinstance(event, ObservedCall) and not event.failed:
                 has_stepped &= not any(line[:2] == freeing_line for line in event.site)
-        if has_stepped:
-            return "runs, but an optimizer steps between the two calls that use the retained graph"
-        return None
+        text = "an optimizer steps between the two calls that use the retained graph"
+        return text if has_stepped else None
 
     def _counted_twice(self, candidate: Candidate) -> str | None:
         """Object to a repair that counts a gradient twice, because a loss contains another."""
         facts = self.diagnosis.get("facts", ())
         is_term = self.cause == "loss_accumulated" or "a_loss_is_added" in facts
-        if is_term and candidate.repair in _COUNTED_TWICE:
-            return "runs, but the loss contains an earlier one: its gradient counts twice"
-        return None
+        is_twice = is_term and candidate.repair in _COUNTED_TWICE
+        return "the loss contains an earlier one: its gradient counts twice" if is_twice else None
 
     def _untrained(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Object to parameters that no longer get a gradient, or to gradients that are all zero."""
@@ -440,7 +417,7 @@ class Judge:
             named = self.diagnosis["carried_by"].split(", ")
             missing = {key for key, name in self.original.names.items() if name in named}
             if missing := missing - trained_now:
-                return f"runs, but {self._listed(sorted(missing), 'gets')} no gradient"
+                return f"{self._listed(missing, 'gets')} no gradient"
         ends_early = len(run.calls) < self.failing_call
         if ends_early and candidate.repair not in _ADDITIONS:
             return None  # see _unfinished
@@ -458,13 +435,12 @@ class Judge:
             owned = set(run.optimizers[step.optimizer].keys)
             missing |= set() if owned & trained_now else owned & trained_before
         if missing and self.trained is not None:
-            return f"runs, but {self._listed(sorted(missing))} no longer trained"
+            return f"{self._listed(missing)} no longer trained"
         late_calls = run.calls[self.failing_call - 1 :] or run.calls
         samples = [gradient for call in late_calls for gradient in call.gradients.values()]
         is_zero = not any(gradient.norm > ZERO for gradient in samples)
-        if is_zero and run.calls and run.calls[-1].accumulates:
-            return "runs, but all gradients are zero"
-        return None
+        is_used = bool(run.calls) and run.calls[-1].accumulates
+        return "all gradients are zero" if is_zero and is_used else None
 
     def _new_findings(self, run: ProgramRun) -> list[dict[str, Any]]:
         """Return the strict watch's warnings; if the program raised, only those of new causes."""
@@ -479,41 +455,35 @@ class Judge:
     # Questions to the reader.
 
     def _is_copy_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Ask whether other uses of a tensor are to read its old value, if that may change a loss.
-
-        A function that writes into its argument changes what its caller reads afterwards.
-        """
+        """Ask whether other uses of a tensor are to read its old value, if a loss may change."""
+        # A function that writes into its argument changes what its caller reads afterwards.
         is_same = self._changed_loss(run) is None and not self._loses_gradient
         if candidate.repair != kinds.CLONE_WRITTEN or is_same:
             return None
         return "are the other uses of the tensor, and later iterations, to read its old value?"
 
     def _is_training_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Ask whether frozen parameters are to be trained.
-
-        No question is needed if the optimizer has only some of the leaves: then it trains those.
-        """
+        """Ask whether frozen parameters are to be trained."""
         if candidate.repair != kinds.SWITCH_ON or self.trained is None:
             return None
         trained_before = {key for call in self.original.calls for key in call.gradients}
-        new = sorted(self._parameters_with_gradients(run) & self.trained - trained_before)
+        new = self._parameters_with_gradients(run) & self.trained - trained_before
         leaves = {key for call in run.calls for key in call.leaves}
+        # If the optimizer has only some of the leaves, it trains those.
         if not new or leaves - self.trained:
             return None
         return f"{'is' if len(new) == 1 else 'are'} {self._listed(new, '')} to be trained?"
 
     def _is_cut_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Ask about parameters that the failing loss no longer reaches, if no later step uses them.
-
-        Where a later step does, the loss of another iteration trains them.
-        """
+        """Ask about parameters that the failing loss no longer reaches and no later step uses."""
         number = self.failing_call
         is_known = self._has_reference and number <= min(len(self._program.calls), len(run.calls))
         if not candidate.repair.cuts or not is_known:
             return None
         expected, call = (r.calls[number - 1].gradients.keys() for r in (self._program, run))
+        # Where a later step uses them, the loss of another iteration trains them.
         stepping = {step.optimizer for step in run.steps_after(number)}
-        owned = (key for key in sorted(expected - call) if run.owners(key))
+        owned = (key for key in expected - call if run.owners(key))
         lost = [key for key in owned if stepping.isdisjoint(run.owners(key))]
         return f"is this loss to leave {self._listed(lost, '')} untrained?" if lost else None
 
@@ -526,9 +496,8 @@ class Judge:
             return None
         if not run.calls:
             is_other_error = self.failing_call > len(self.original.calls)
-            if is_other_error and run.status == "ended":
-                return None
-            return "no backward() call was observed"
+            is_done = is_other_error and run.status == "ended"
+            return None if is_done else "no backward() call was observed"
         if not run.calls[-1].accumulates and not run.steps and not candidate.repair.keeps:
             return "no gradient was observed, because autograd.grad returns it"
         if run.status == "ended" and len(run.steps) == len(self.original.steps):
@@ -541,14 +510,11 @@ class Judge:
     def _unreferenced(
         self, candidate: Candidate, run: ProgramRun, question: str | None
     ) -> str | None:
-        """Doubt a repair that may remove gradients, if the program's own gradient is unknown.
-
-        If the program failed before it called backward(), its gradient and its loss may be unknown.
-        """
+        """Doubt a repair that may remove gradients, if the program's own gradient is unknown."""
         if self._fails_before_call and self.failing_call <= len(run.calls):
             if not self._has_reference:
                 return "runs, but the program's own loss could not be computed to compare with"
-            missing = sorted((self.trained or set()) - self._parameters_with_gradients(run))
+            missing = (self.trained or set()) - self._parameters_with_gradients(run)
             if missing and self._last_compared == self.failing_call:
                 return f"runs, but {self._listed(missing, 'gets')} no gradient"
             if self._loses_gradient and not question:
@@ -564,13 +530,10 @@ class Judge:
     # Evidence, as it is printed.
 
     def _evidence(self, candidate: Candidate, run: ProgramRun, question: str | None) -> list[str]:
-        lines = []
         beyond = len(run.calls) - self.failing_call
         extent = "to its end" if run.status == "ended" else f"{beyond} backward calls further"
-        if self._is_silent:
-            lines.append("a strict watch no longer warns")
-        else:
-            lines.append(f"the error is gone: the program ran {extent}")
+        gone = f"the error is gone: the program ran {extent}"
+        lines = ["a strict watch no longer warns" if self._is_silent else gone]
         is_sum = candidate.repair in _ADDITIONS
         compared = self.failing_call if candidate.repair.keeps else self.failing_call - 1
         compared = self._first_changed_gradient(candidate, run) or compared
@@ -585,14 +548,14 @@ class Judge:
             all_ = "all " if self.trained <= keys else ""
             lines.append(f"{all_}{len(self.trained & keys)} parameters get a gradient")
         elif keys:
-            lines.append(f"{self._listed(sorted(keys), 'gets')} a gradient")
+            lines.append(f"{self._listed(keys, 'gets')} a gradient")
         if len(run.optimizers) > 1 and run.steps and not question:
             lines.append("each step uses the gradient of its own losses only")
         lines.append("no graph grows, and a strict watch finds nothing")
         return lines
 
-    def _listed(self, keys: Sequence[str], verb: str = "is") -> str:
-        names = [self.original.names.get(key, key) for key in keys]
+    def _listed(self, keys: Iterable[str], verb: str = "is") -> str:
+        names = [self.original.names.get(key, key) for key in sorted(keys)]
         plural = {"is": "are", "gets": "get"}.get(verb, verb)
         listed = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
         return f"{listed} {verb if len(names) == 1 else plural}".rstrip()

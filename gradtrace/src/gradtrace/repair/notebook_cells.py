@@ -77,12 +77,7 @@ def diff_cells(script: str, edited: str) -> str:
 
 
 def fix_cells(cells: Mapping[int, str], error: BaseException) -> str:
-    """Return the repair of the error that ended the last of these cells, or why there is none.
-
-    Args:
-        cells: the cells that ran, by their numbers.
-        error: the error of the last one.
-    """
+    """Return the repair of the error that ended the last of these cells, or why there is none."""
     # Modules of the notebook are found in its folder; the line stands above the first cell.
     text = f"import sys; sys.path[0] = {str(Path.cwd())!r}\n{script_of(cells)}"
     with tempfile.TemporaryDirectory() as folder:

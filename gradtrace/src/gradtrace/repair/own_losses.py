@@ -7,10 +7,7 @@ from gradtrace.repair.run.observations import SAME, ZERO, ObservedCall, ProgramR
 
 
 def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
-    """Object to a loss whose gradient is cleared before its optimizer steps.
-
-    If the original program does not use that gradient either, only the failing line counts.
-    """
+    """Object to a loss whose gradient is cleared before its optimizer steps."""
     if any(step.closure for step in run.steps):  # it may run many calls, and use the last one
         return None
     used, used_originally = (
@@ -23,6 +20,7 @@ def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
             continue
         owners = {optimizer for key in call.gradients for optimizer in run.owners(key)}
         later = {e.optimizer for e in run.events[position:] if isinstance(e, StepTaken)}
+        # If the original program does not use it either, only the failing line counts.
         is_repaired = (
             call.number >= original.failing_call
             and call.site == run.calls[original.failing_call - 1].site
@@ -30,7 +28,7 @@ def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
         if later & owners & targets.get(call.number, set()) and (
             call.number in used_originally or is_repaired
         ):
-            return f"runs, but the gradient of {loss_name(call)} is cleared before a step uses it"
+            return f"the gradient of {loss_name(call)} is cleared before a step uses it"
     return None
 
 
@@ -67,7 +65,7 @@ def leaks(original: ProgramRun, run: ProgramRun, is_sum: bool) -> tuple[list[str
                     continue
                 share = 100 * part.norm / own_part.norm if own_part.norm > ZERO else 100.0
                 return [
-                    f"runs, but the gradient of {loss} leaks into {optimizer}: the gradient of "
+                    f"the gradient of {loss} leaks into {optimizer}: the gradient of "
                     f"{original.names.get(key, key)} is {share:.0f} % off"
                 ], None
     return [], question

@@ -51,11 +51,7 @@ def prove(
 ) -> Proof:
     """Find the repairs of the launcher's program that hold.
 
-    Args:
-        launcher: starts the runs.
-        limits: of each run.
-        report: receives lines about the progress.
-        only_list: stop before any candidate is run.
+    ``report`` receives lines about the progress. With ``only_list``, no candidate is run.
     """
     start = time.monotonic()
     original = launcher.run({}, limits._replace(failing_call=None))
@@ -128,10 +124,7 @@ _SAME_IDEA = ("forward_again", "detach_state", "reset_state", "clone_written")
 
 
 def _classify(proof: Proof, judge: Judge) -> None:
-    """Accept one repair per way to train, and prefer proven repairs to those with a question.
-
-    If the trained parameters are unknown, the candidates keep their order.
-    """
+    """Accept one repair per way to train, and prefer proven repairs to those with a question."""
     holding = [j for j in proof.judgements if j.status in (PROVEN, OPEN)]
     if judge.trained is not None:
         holding.sort(key=lambda judgement: judgement.status == OPEN)

@@ -23,8 +23,8 @@ def diff(candidate: Candidate) -> str:
         name = os.path.relpath(path)
         old = Source(path).text.splitlines(keepends=True)
         new = text.splitlines(keepends=True)
-        for line in difflib.unified_diff(old, new, name, name):
-            parts.append(line if line.endswith("\n") else line + "\n")
+        lines = difflib.unified_diff(old, new, name, name)
+        parts += (line if line.endswith("\n") else line + "\n" for line in lines)
     return "".join(parts)
 
 
@@ -39,10 +39,8 @@ def text(
         diff: renders the edit of a candidate.
         rename: rewrites the line numbers in a line of prose, such as into those of cells.
     """
-    lines = []
-    for line in _lines(proof):
-        lines.append(diff(line) if isinstance(line, Candidate) else rename(line))
-    return "\n".join(lines)
+    lines = _lines(proof)
+    return "\n".join(diff(x) if isinstance(x, Candidate) else rename(x) for x in lines)
 
 
 def outcome(proof: Proof) -> str:

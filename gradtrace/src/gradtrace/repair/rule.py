@@ -77,8 +77,9 @@ class Failure:
 
     @property
     def carried(self) -> list[str]:
-        """The names in ``carried_by`` of the diagnosis; a single empty name if there are none."""
-        return (self.diagnosis.get("carried_by") or "").split(", ")
+        """The names in ``carried_by`` of the diagnosis."""
+        names = self.diagnosis.get("carried_by")
+        return names.split(", ") if names else []
 
     @property
     def sources(self) -> list[Source]:
@@ -86,21 +87,22 @@ class Failure:
         return [source for source in sources if source is not None]
 
     def at(self, key: str) -> list[Statement]:
-        """Return the statements at ``began_at``, ``made_at`` or ``raised_at`` of the diagnosis.
-
-        For a decorator, or the head of a ``with``, they are those of the next line that has any.
-        """
+        """Return the statements at ``began_at``, ``made_at`` or ``raised_at`` of the diagnosis."""
         place = self.diagnosis.get(key)
         source = None if place is None else self.source(place["file"])
         if place is None or source is None:
             return []
         line = ProgramLine(place["file"], place["line"], "")
+        # For a decorator, or the head of a `with`, those of the next line that has any.
         below = map(source.statements_at, range(line.line, line.line + _HEAD_LINES))
         return [Statement(source, node, line) for node in next(filter(None, below), [])]
 
     @property
-    def freed_variables(self) -> list[GraphVariable]:
-        return [variable for variable in self.run.graph_variables if variable.is_freed]
+    def freed_variables(self) -> list[tuple[GraphVariable, Statement]]:
+        """The variables whose graphs have freed nodes, each with the running statement."""
+        running = {statement.line: statement for statement in reversed(self.running)}
+        variables = (v for v in self.run.graph_variables if v.is_freed and v.frame in running)
+        return [(variable, running[variable.frame]) for variable in variables]
 
     def variables(self, statement: Statement) -> dict[str, str]:
         """Return the kinds of variables, not attributes, with a graph at a statement, by name."""
@@ -134,12 +136,9 @@ class Failure:
 
     @property
     def cached(self) -> list[Statement]:
-        """The statements at ``made_at``; if a graph was freed, also those that made cached tensors.
-
-        They assign a tensor with a graph before the loop, or before the call of a function, that
-        uses the tensor but does not assign it.
-        """
+        """The statements at ``made_at``; if a graph was freed, also those of cached tensors."""
         statements = {statement.node: statement for statement in self.at("made_at")}
+        # They assign what a following loop, or function that is called, reads but does not assign.
         used: list[tuple[Statement, ast.stmt, set[str]]] = []
         if self.family == "freed":
             used += ((s, loop, self._tensors(s) - writes(loop)) for s, loop in self.loops)
@@ -157,10 +156,8 @@ class Failure:
 
     @property
     def nearby(self) -> list[Statement]:
-        """The statement where the failure began, and those that were running when it was raised.
-
-        Of parameters that no loss reaches, also the statements that read them.
-        """
+        """The statement where the failure began, and those that were running when it was raised."""
+        # Of parameters that no loss reaches, also the statements that read them.
         names = {name.rpartition(".")[2] for name in self.carried}
         readers = [
             Statement(source, node, ProgramLine(source.path, node.lineno, ""))
@@ -240,11 +237,9 @@ def edit(
 
 
 def _doubt(repair: Repair, edits: Mapping[Source, Iterable[Edit]]) -> str | None:
-    """Return the doubt about an edit that restores gradients inside a custom Function, or None.
-
-    Its backward may use copies without a graph, so that a part of it is not differentiated twice,
-    which a run does not reveal.
-    """
+    """Return the doubt about an edit that restores gradients inside a custom Function, or None."""
+    # Its backward may use copies without a graph, so that a part of it is not differentiated twice,
+    # which a run does not reveal.
     if repair not in (CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH):
         return None
     for source, of_source in edits.items():

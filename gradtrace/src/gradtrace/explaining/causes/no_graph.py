@@ -8,6 +8,7 @@ from gradtrace.explaining.causes.table import (
     Cause,
     Criterion,
     Fix,
+    Unproven,
 )
 
 CRITERIA = {
@@ -85,10 +86,9 @@ CAUSES = (
         "function_computes_in_forward",
         "backward() of {it|a custom function} uses a value that its forward() computed; forward()"
         " records no graph, so the gradient has no graph",
-        Fix(
+        Unproven(
             "save the inputs in forward, ctx.save_for_backward(x), and compute the derivative"
-            " from them in backward",
-            proof=None,
+            " from them in backward"
         ),
     ),
     Cause(
@@ -136,10 +136,9 @@ CAUSES = (
             needs=("a_copy_takes_part",),
             otherwise="request the gradients of {copy|the copy} instead, if the copy is trained",
         ),
-        Fix(
+        Unproven(
             "compute the result from {last|that tensor} itself: this tensor was made after the"
-            " forward pass, or another tensor was used in its place",
-            proof=None,
+            " forward pass, or another tensor was used in its place"
         ),
     ),
     Cause(
@@ -151,10 +150,9 @@ CAUSES = (
             " p.requires_grad]",
             needs=("frozen",),
         ),
-        Fix(
+        Unproven(
             "call requires_grad_(True) on {it|the tensor} before the forward pass, or leave"
-            " {it|the tensor} out of the inputs",
-            proof=None,
+            " {it|the tensor} out of the inputs"
         ),
     ),
 )

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from gradtrace.explaining.causes.table import LIKELY, Cause, Criterion, Fix
+from gradtrace.explaining.causes.table import LIKELY, Cause, Criterion, Fix, Unproven
 from gradtrace.explaining.causes.unsupported import USE_REENTRANT
 
 _silent = partial(Cause, "silent")
@@ -69,17 +69,15 @@ CAUSES = (
         "never_trained",
         "no graph connects the loss to {it|some parameters} of an optimizer, so no gradient has"
         " ever arrived there",
-        Fix(
+        Unproven(
             "multiply what these indices or this mask select by the values that they were computed"
             " from, because integers have no gradient",
             needs=("to_integers",),
-            proof=None,
         ),
-        Fix(
+        Unproven(
             "compute the loss from the new tensors, as torch.func.functional_call(model, tensors,"
             " inputs) does, because writing them into parameters drops their graph",
             needs=("set_data",),
-            proof=None,
         ),
         Fix(
             "use PyTorch operations in place of .item(), torch.tensor and numpy: combine tensors"
@@ -93,12 +91,11 @@ CAUSES = (
             otherwise="call requires_grad_(True) on an input of the checkpoint (in transformers:"
             " model.enable_input_require_grads())",
         ),
-        Fix(
+        Unproven(
             "compute the loss from {it|these parameters}, because deepcopy() and state_dict() make"
             " other parameters. Updated weights keep their graph in"
             " torch.func.functional_call(model, updated, inputs)",
             needs=("copied",),
-            proof=None,
         ),
         Fix(
             "remove what detaches these parameters from the loss: detach(), no_grad(), .item()",
@@ -109,7 +106,7 @@ CAUSES = (
         "optimizer_holds_replaced",
         "an optimizer holds parameters that never got a gradient, and that no variable reaches"
         " any more: they were replaced after the optimizer was created",
-        Fix("create the optimizer after the model is complete", proof=None),
+        Unproven("create the optimizer after the model is complete"),
     ),
     _silent(
         "in_no_optimizer",
@@ -120,21 +117,19 @@ CAUSES = (
             needs=("replaced",),
             otherwise="create the optimizer after {it|the parameter} has been replaced",
         ),
-        Fix(
+        Unproven(
             "put the modules into nn.ModuleList or nn.ModuleDict, and parameters into"
-            " nn.ParameterList, because model.parameters() does not search a plain list or dict",
-            proof=None,
+            " nn.ParameterList, because model.parameters() does not search a plain list or dict"
         ),
     ),
     _silent(
         "gradient_leaks",
         "two losses have added gradients to {it|some parameters}, and one of them trains another"
         " optimizer's parameters, so the step follows both losses",
-        Fix(
+        Unproven(
             "limit this backward() call to its own parameters, by"
             " backward(inputs=list({own|own}.parameters()))",
             needs=("together",),
-            proof=None,
         ),
         Fix(
             "clear these gradients before this loss's backward(), by optimizer.zero_grad()",
@@ -146,61 +141,54 @@ CAUSES = (
         "zero_derivative",
         "{it|some trained parameters} reach this loss only through an operation whose derivative is"
         " zero, such as round() or sign(), so their gradient is zero",
-        Fix(
+        Unproven(
             "pass the gradient on as if the operation were the identity: replace x.round() by"
-            " x + (x.round() - x).detach()",
-            proof=None,
+            " x + (x.round() - x).detach()"
         ),
     ),
     _silent(
         "gradient_nan",
         "an optimizer stepped with a gradient of {it|a parameter} that is NaN, although the loss is"
         " finite",
-        Fix(
+        Unproven(
             "keep the input of sqrt(), log() or a division away from 0, where its derivative is"
             " infinite. In torch.where(c, f(x), y) use f(torch.where(c, x, 1)), because the branch"
             " that is not used gets a gradient, too. torch.autograd.detect_anomaly() names the"
-            " operation",
-            proof=None,
+            " operation"
         ),
     ),
     _silent(
         "gradients_not_cleared",
         "no gradient of {it|the parameters} was cleared between the last steps, so each step used"
         " the sum of all gradients since then",
-        Fix("call optimizer.zero_grad() in each iteration, before backward()", proof=None),
+        Unproven("call optimizer.zero_grad() in each iteration, before backward()"),
     ),
     _silent(
         "autocast_stale",
         "autocast keeps the casts of weights until its block ends; after an optimizer's step the"
         " forward pass still used the casts of the old weights",
-        Fix(
-            "enter torch.autocast in each iteration, around the forward pass and the loss only",
-            proof=None,
+        Unproven(
+            "enter torch.autocast in each iteration, around the forward pass and the loss only"
         ),
     ),
     _silent(
         "gradient_changed_in_backward",
         "backward() of {it|a custom function} changes its grad_output in place; other parts of the"
         " graph may still need it",
-        Fix(
-            "compute a new tensor in backward(): grad_output * x in place of grad_output.mul_(x)",
-            proof=None,
+        Unproven(
+            "compute a new tensor in backward(): grad_output * x in place of grad_output.mul_(x)"
         ),
     ),
     _silent(
         "step_inside_backward",
         "a fused optimizer stepped in a hook during the backward pass, and the rest of that pass"
         " needs the old weights (PyTorch raises nothing)",
-        Fix("step after the backward pass has ended", proof=None),
+        Unproven("step after the backward pass has ended"),
     ),
     _silent(
         "gradient_still_scaled",
         "a gradient of a scaled loss is a part of this loss, and is still scaled",
-        Fix(
-            "unscale the gradient before it enters the loss: divide it by scaler.get_scale()",
-            proof=None,
-        ),
+        Unproven("unscale the gradient before it enters the loss: divide it by scaler.get_scale()"),
     ),
     _silent(
         "intermediate_saved",

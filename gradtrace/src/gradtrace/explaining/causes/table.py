@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 CERTAIN, LIKELY, UNKNOWN = "certain", "likely", "unknown"
 OBSERVED = "certain if a strict watch observed it, else likely"
@@ -30,6 +31,10 @@ class Fix:
     @property
     def is_provable(self) -> bool:
         return bool(self.proof) or (self.proof == () and self.otherwise is None)
+
+
+# A fix of which no facts prove that it helps.
+Unproven = partial(Fix, proof=None)
 
 
 class Cause:

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from gradtrace.explaining.causes.table import CERTAIN, LIKELY, Cause, Criterion, Fix
+from gradtrace.explaining.causes.table import CERTAIN, LIKELY, Cause, Criterion, Fix, Unproven
 
 _unsupported = partial(Cause, "unsupported")
 
@@ -128,10 +128,9 @@ CAUSES = (
     _unsupported(
         "nan_in_backward",
         "anomaly mode found the first gradient that is not a number",
-        Fix(
+        Unproven(
             "look at the forward call that the warning above this error shows, for a division by"
-            " zero, or sqrt, log, norm or atan2 at zero. Keep its input away from zero",
-            proof=None,
+            " zero, or sqrt, log, norm or atan2 at zero. Keep its input away from zero"
         ),
     ),
     _unsupported(
@@ -148,43 +147,36 @@ CAUSES = (
     _unsupported(
         "function_backward_failed",
         "the program's own backward() of {it|a custom function} raised this",
-        Fix(
+        Unproven(
             "correct that method: it receives one gradient for each output of forward, and returns"
-            " one for each input, or None",
-            proof=None,
+            " one for each input, or None"
         ),
     ),
     _unsupported(
         "function_keeps_too_little",
         "backward() of {it|a custom function} reads {missing|values}, which forward() did not keep",
-        Fix(
+        Unproven(
             "keep {missing|these values} in forward: inputs and outputs by"
-            " ctx.save_for_backward(...), other values as attributes of ctx",
-            proof=None,
+            " ctx.save_for_backward(...), other values as attributes of ctx"
         ),
     ),
     _unsupported(
         "function_returns_wrong_gradients",
         "backward() of {it|a custom function} returned {returned|values that do not fit the inputs"
         " of forward}",
-        Fix(
+        Unproven(
             "give the gradient the shape of {input|that input}: reshape or transpose it, or sum it"
             " over the dimensions that were broadcast",
             needs=("wrong_shape",),
-            proof=None,
         ),
-        Fix(
-            "return a tensor or None for each input of forward, in that order{example|}",
-            proof=None,
-        ),
+        Unproven("return a tensor or None for each input of forward, in that order{example|}"),
     ),
     _unsupported(
         "function_marks_dirty",
         "forward() of a custom function changed an input in place, but did not return that input",
-        Fix(
+        Unproven(
             "return the changed input itself from forward, or compute a new tensor there, without"
-            " ctx.mark_dirty()",
-            proof=None,
+            " ctx.mark_dirty()"
         ),
     ),
     Cause(

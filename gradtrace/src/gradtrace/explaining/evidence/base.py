@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from types import FrameType, FunctionType
 from typing import Any
@@ -18,53 +19,38 @@ from gradtrace.autograd.frames import (
     user_frames,
 )
 from gradtrace.explaining.evidence.carriers import Holder, filled_at, name_of
-from gradtrace.watching.record import BackwardCall, Record
+from gradtrace.watching.record import BackwardCall, Timeline
 
 
 class NoEvidence(Exception):
     """Too little is recorded for any criterion of the family."""
 
 
+@dataclass(eq=False, repr=False)
 class Evidence:
     """The evidence about one error.
 
     ``outputs`` are the roots of the failed backward call, ``inputs`` the tensors whose gradient was
     requested, if any, and ``call`` is that call. ``frame`` is the innermost frame of the user's
-    code, and ``error`` the text.
-
-    Raises:
-        NoEvidence: from the constructor.
+    code, and ``error`` the text. A constructor may raise :class:`NoEvidence`.
     """
 
+    timeline: Timeline
+    outputs: tuple[Any, ...]
+    inputs: Sequence[Any]
+    call: BackwardCall | None
+    raised_at: Location | None
+    frame: FrameType | None
+    error: str
     began_at: Location | None = None
     made_at: Location | None = None
     made_through: tuple[Location, ...] = ()  # the calls that led to that line, innermost first
     stored_at: Location | None = None
 
-    def __init__(
-        self,
-        record: Record,
-        outputs: tuple[Any, ...],
-        inputs: Sequence[Any],
-        call: BackwardCall | None,
-        raised_at: Location | None,
-        frame: FrameType | None,
-        error: str,
-    ):
-        self.timeline = record.timeline
-        self.outputs = outputs
-        self.inputs = inputs
-        self.call = call
-        self.raised_at = raised_at
-        self.frame = frame
-        self.error = error
-
     def holds(self, fact: str) -> bool:
-        """Whether a fact of the table holds; ``not name`` holds if the fact does not.
-
-        A fact for which this family has no property does not hold.
-        """
+        """Whether a fact of the table holds; ``not name`` holds if the fact does not."""
         name = fact.removeprefix("not ")
+        # A fact for which this family has no property does not hold.
         return bool(getattr(self, name, False)) == (name == fact)
 
     @property
@@ -97,10 +83,8 @@ class Evidence:
             self.made_through = tuple(through)
 
     def _filled_at(self, variables: Iterable[Holder]) -> Location | None:
-        """Return a line that filled one of the variables, as the source shows.
-
-        A line that the explanation or the traceback names already is not returned.
-        """
+        """Return a line that filled one of the variables, as the source shows."""
+        # Lines that the explanation or the traceback names already.
         named = (None, self.began_at, self.raised_at, self.made_at, *self.made_through)
         lasting_first = sorted(variables, key=lambda variable: not variable.carries)
         return next((place for place in map(filled_at, lasting_first) if place not in named), None)

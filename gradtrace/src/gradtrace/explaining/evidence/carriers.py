@@ -178,10 +178,8 @@ def _detached(variable: Holder) -> str | None:
 
 
 def _each_place_once(carriers: Iterable[Holder]) -> list[Holder]:
-    """Return each attribute, entry and loop variable once, and plain variables of other tensors.
-
-    Two places may hold one tensor: if it is detached in one of them, the other still has it.
-    """
+    """Return each attribute, entry and loop variable once, and plain variables of other tensors."""
+    # Two places may hold one tensor: if it is detached in one of them, the other still has it.
     places: dict[Any, Holder] = {}
     plain: dict[int, Holder] = {}
     for v in carriers:

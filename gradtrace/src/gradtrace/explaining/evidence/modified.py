@@ -22,7 +22,7 @@ from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence
 from gradtrace.explaining.evidence.carriers import Holder
 from gradtrace.explaining.evidence.optimizers import Training
-from gradtrace.explaining.evidence.reuse import Reuse
+from gradtrace.explaining.evidence.reuse import ReuseEvidence
 from gradtrace.watching.record import BackwardCall
 
 _MAX_CANDIDATES = 3  # names
@@ -69,11 +69,7 @@ class ModifiedEvidence(Evidence):
 
     @cached_property
     def _candidates(self) -> list[tuple[Location, str]]:
-        """The lines that may have made an unrecorded in-place change, and the names they write to.
-
-        These are the lines that write into the result of the operation that the error names. If
-        there are none, all lines that write in place, into a new tensor only if into no other.
-        """
+        """The lines that may have made an unrecorded change in place, and the names written to."""
         stepped = any(step.sequence_nr > self.saved_by for step in self.timeline.steps)
         if self.timeline.observed or self.a_leaf or stepped:
             return []
@@ -87,6 +83,7 @@ class ModifiedEvidence(Evidence):
         writes = [write for write in source.in_place_writes(file) if not _is_number(write)]
         operation = re.search(r"output \d+ of (\w+)", self.error)
         name = re.sub(r"Backward\d*$", "", operation[1]).lower() if operation else " "
+        # First those into the result of the operation that the error names; last into new tensors.
         matching = [
             write
             for write in writes
@@ -148,8 +145,7 @@ class ModifiedEvidence(Evidence):
     @cached_property
     def one_optimizer(self) -> bool:
         """Whether one optimizer holds all leaves that this loss depends on."""
-        optimizers = Training(self.timeline, self._leaves).optimizers
-        return any(self._leaves <= storages for _, storages in optimizers)
+        return Training(self.timeline, self._leaves).one_holds_all
 
     @property
     def differentiable_step(self) -> bool:
@@ -248,7 +244,7 @@ class LeafEvidence(TextEvidence):
         )
 
 
-class Retained(Reuse):
+class Retained(ReuseEvidence):
     """The part of the graph that an earlier backward call retained, and how a loss reaches it."""
 
     def __init__(self, saved_by: int, *arguments: Any):

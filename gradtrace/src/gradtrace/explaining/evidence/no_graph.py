@@ -67,8 +67,7 @@ class NoGraphEvidence(Evidence):
         if name is None and (function := self._derived_function) is not None:
             name = place_of(function, "backward")
         frozen = [v.value for v in self.variables if self.frozen and not v.value.requires_grad]
-        training = Training(self.timeline, {storage_of(tensor)[0] for tensor in frozen})
-        trained = training.trained(frozen) if training.optimizers else []
+        trained = Training(self.timeline, {storage_of(t)[0] for t in frozen}).held(frozen)
         holders = {id(v.value): v for v in sorted(self.variables, key=lambda v: bool(v.owners))}
         return {"it": name, "trained": name_of(holders[id(tensor)] for tensor in trained)}
 
@@ -102,10 +101,7 @@ class NoGraphEvidence(Evidence):
 
     @cached_property
     def frozen(self) -> bool:
-        """Whether a frozen leaf is the cut; if no cut is known, whether all parameters are frozen.
-
-        These are the parameters that the program's running functions can reach.
-        """
+        """Whether a frozen leaf is the cut; if none is known, whether all known parameters are."""
         if self.cut is not None:
             return self.cut.how == "frozen"
         values = (variable.value for variable in self.variables)
@@ -163,14 +159,12 @@ class AskedEvidence(Evidence):
             self.made_at = self._filled_at([] if self.unused is None else [self.unused])
 
     def _computed_at(self) -> Location | None:
-        """Return the line of the first variable that the outputs were computed from.
-
-        It is younger than the missing inputs, if any such variable is.
-        """
+        """Return the line of the first variable that the outputs were computed from."""
         nodes = ((_torch.grad_fn_of(v.value), v) for v in self.variables if not v.owners)
         ages = {_torch.sequence_nr(node): v for node, v in nodes if node in self._nodes}
         missing = filter(None, map(_torch.grad_fn_of, self.missing))
         age = max(map(_torch.sequence_nr, missing), default=-1)
+        # Those that are younger than the missing inputs come first.
         in_order = sorted(ages, key=lambda number: (number < age, number))
         places = (filled_at(ages[number]) for number in in_order)
         return next((place for place in places if place not in (None, self.raised_at)), None)

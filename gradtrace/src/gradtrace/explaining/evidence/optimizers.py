@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 from functools import cached_property
 
 import torch
@@ -21,7 +21,7 @@ class Training:
     them, the program makes the updates itself, so every leaf that was changed counts as trained.
     """
 
-    def __init__(self, timeline: Timeline, leaves: Collection[int]):
+    def __init__(self, timeline: Timeline, leaves: Set[int]):
         self._timeline = timeline
         self._leaves = leaves
 
@@ -33,12 +33,18 @@ class Training:
         pairs = ((o, storages_of(o)) for o in optimizers if "param_groups" in vars(o))
         return [(o, storages) for o, storages in pairs if not storages.isdisjoint(self._leaves)]
 
+    def held(self, leaves: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the leaves that an optimizer holds."""
+        held = frozenset().union(*(storages for _, storages in self.optimizers))
+        return [leaf for leaf in leaves if storage_of(leaf)[0] in held]
+
     def trained(self, leaves: Iterable[torch.Tensor]) -> list[torch.Tensor]:
         """Return the leaves that an optimizer holds, or, without one, those changed in place."""
-        if self.optimizers:
-            trained = frozenset().union(*(storages for _, storages in self.optimizers))
-            return [leaf for leaf in leaves if storage_of(leaf)[0] in trained]
-        return [leaf for leaf in leaves if version_of(leaf)]
+        return self.held(leaves) if self.optimizers else [*filter(version_of, leaves)]
+
+    @property
+    def one_holds_all(self) -> bool:
+        return any(self._leaves <= storages for _, storages in self.optimizers)
 
     def owners(self, storages: Collection[int]) -> list[torch.optim.Optimizer]:
         return [o for o, owned in self.optimizers if not owned.isdisjoint(storages)]
@@ -52,11 +58,9 @@ class Training:
         return [optimizer for optimizer, _ in self.optimizers if id(optimizer) in ids]
 
     def changed_by_steps(self, call: int, storages: Collection[int]) -> bool:
-        """Whether a step after this call has changed one of these storages.
-
-        A plain watch does not record what a step changed, so one whose optimizer is gone counts.
-        """
+        """Whether a step after this call has changed one of these storages."""
         later = [step for step in self._timeline.steps if step.last_call >= call]
+        # A plain watch does not record what a step changed.
         gone = any(step.storages is None and step.optimizer() is None for step in later)
         return gone or any(step.storages and step.storages & {*storages} for step in later)
 

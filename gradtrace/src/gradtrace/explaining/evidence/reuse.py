@@ -27,7 +27,7 @@ from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.watching.record import BackwardCall, freed_by
 
 
-class Reuse(Evidence):
+class ReuseEvidence(Evidence):
     """Evidence about the nodes of earlier backward calls that a loss reaches.
 
     ``earlier`` maps each to its call. The ``entries`` among these nodes are the inputs of the new
@@ -62,11 +62,12 @@ class Reuse(Evidence):
 
     def _earlier(self) -> dict[int, BackwardCall]:
         """Return the nodes that an earlier backward call used, each with that call."""
-        raise NotImplementedError
+        calls = ((i, freed_by(live)) for i, live in enumerate(self.live))
+        return {i: call for i, call in calls if call is not None}
 
     def _blocking(self) -> set[int]:
         """Return the nodes that prevent another backward pass."""
-        raise NotImplementedError
+        return {i for i in self.earlier if self.nodes[i].state in (FREED, HIDDEN)}
 
     @property
     def observed(self) -> bool:
@@ -106,11 +107,9 @@ class Reuse(Evidence):
 
     @cached_property
     def loss_was_run(self) -> bool:
-        """Whether an earlier backward call on the same loss freed all of this loss's saved tensors.
-
-        A new root that only scales the loss or adds losses does not refute it, but another output
-        of the same operation does, because it is another loss, and so does a term of that loss.
-        """
+        """Whether an earlier backward call on this same loss freed all of its saved tensors."""
+        # Another output of the same operation is another loss, and so is a term of that loss. A new
+        # root that only scales the loss or adds losses is not.
         if not self.new:
             output_nrs = {output.output_nr for output in self.outputs}
             numbers = {_torch.sequence_nr(root) for root in roots_of(self.outputs)}
@@ -136,11 +135,9 @@ class Reuse(Evidence):
 
     @cached_property
     def crossing(self) -> list[int]:
-        """The older inputs of the nodes created after the freeing call, or else the freed entries.
-
-        Mostly these are the entries. A state may have been computed from them in the same
-        iteration, by an operation that the earlier loss did not need.
-        """
+        """The older inputs of nodes created after the freeing call, or else the freed entries."""
+        # Mostly these are the entries. A state may have been computed from them in the same
+        # iteration, by an operation that the earlier loss did not need.
         later = set(self.built_after)
         old = (i for i in (*self.entries, *self._above) if i not in later)
         return [i for i in old if not later.isdisjoint(self.users[i])] or self.entries
@@ -185,11 +182,9 @@ class Reuse(Evidence):
 
     @cached_property
     def used_again(self) -> bool:
-        """Whether the freed part was created once, but used by operations that ran several times.
-
-        The chains of calls that led to these operations decide. If they are not known, the line
-        that raised must have called backward before, and nothing may have been made again since.
-        """
+        """Whether the freed part was created once, but used by operations that ran repeatedly."""
+        # If the chains of calls that led to these operations are not known, the line that raised
+        # must have called backward before, and nothing may have been made again since.
         if self._chain(self.first) is None:
             return self.repeated and not self.made_again
         later = set(self.built_after)
@@ -217,14 +212,12 @@ class Reuse(Evidence):
 
     @cached_property
     def holders(self) -> list[Holder]:
-        """The variables that hold a freed node, or a node computed from it before the freeing call.
-
-        If there are none, those that last and hold the oldest node computed from it afterwards.
-        """
+        """The variables that hold a freed node, or one computed from it before the freeing call."""
         exact, old = {self.live[i] for i in self.entries}, self._computed_before
         holders = [v for v in self.variables if _torch.grad_fn_of(v.value) in old]
         if holders:
             return sorted(holders, key=lambda v: _torch.grad_fn_of(v.value) not in exact)
+        # Otherwise those that last and hold the oldest node computed from it afterwards.
         later = {self.live[i]: self._number(i) for i in self._above if self.users[i]}
         holders = [v for v in self.variables if _torch.grad_fn_of(v.value) in later and v.lasts]
         oldest = min((later[_torch.grad_fn_of(v.value)] for v in holders), default=None)
@@ -323,14 +316,12 @@ class Reuse(Evidence):
 
     @cached_property
     def stored(self) -> bool:
-        """Whether a container holds the freed part and, if it was not made again, also newer nodes.
-
-        These are newer than the first call of the line that raised. The container does not count if
-        its newest entry was computed from the freed part.
-        """
+        """Whether a container holds the freed part and, if that was not made again, newer nodes."""
+        # A container whose newest entry was computed from the freed part does not count.
         numbers = {self._number(i): i for i, n in enumerate(self.live) if n in self._stored_nodes}
         if self.container is None or (len(numbers) > 1 and numbers[max(numbers)] in self._above):
             return False
+        # Newer nodes are those made since the first call of the line that raised.
         calls = filter(self._is_made_here, self.timeline.calls)
         began = next((call.sequence_nr for call in calls), math.inf)
         return bool(self.made_again) or max(map(_torch.sequence_nr, self._stored_nodes)) >= began
@@ -417,8 +408,7 @@ class Reuse(Evidence):
     @cached_property
     def one_optimizer(self) -> bool:
         """Whether one optimizer holds all leaves of both losses; False if they are not known."""
-        optimizers = self.training.optimizers if self._leaves_of(self.freeing) else []
-        return any(self._both_losses <= storages for _, storages in optimizers)
+        return bool(self._leaves_of(self.freeing)) and self.training.one_holds_all
 
     @cached_property
     def others_are_trained(self) -> bool:
@@ -426,11 +416,9 @@ class Reuse(Evidence):
 
     @cached_property
     def weights_changed(self) -> bool:
-        """Whether a step, a line, or cleared gradients show that the freed part's weights changed.
-
-        A program clears gradients after it has used them.
-        """
+        """Whether steps, lines or cleared gradients show that weights of the freed part changed."""
         leaves = self._leaves(self._inputs)
+        # A program clears gradients after it has used them.
         cleared = self.freeing.whole and all(map(_is_cleared, leaves))
         return (
             (cleared and bool(leaves))
@@ -441,33 +429,24 @@ class Reuse(Evidence):
 
     @cached_property
     def first_trains_others(self) -> bool:
-        """Whether another optimizer than those of the earlier loss trains the shared part.
-
-        Those stepped before the next call, or else hold the loss's other leaves. If no optimizer
-        has stepped since, those of the new part, if any, must include one of the shared part.
-        """
+        """Whether another optimizer than those of the earlier loss trains the shared part."""
         others = self._only_others(self._optimizers_of_earlier)
+        # If none has stepped since, those of the new part, if any, must include one of the shared.
         return others and (bool(self._stepped) or not self._only_others(self._optimizers_of_new))
 
     @cached_property
     def second_trains_others(self) -> bool:
-        """Whether an optimizer of the new part has not stepped, but those of the shared part have.
-
-        If none has stepped: whether only others than the new part's train the shared part, and
-        those of the earlier loss, if any, include one of them.
-        """
+        """Whether an optimizer of the new part has not stepped, but all of the shared part have."""
         if self._stepped:
             stepped = all(owner in self._stepped for owner in self._owners)
             return stepped and any(o not in self._stepped for o in self._optimizers_of_new)
+        # If none has stepped, those of the earlier loss, if any, must include one of the shared.
         others = self._only_others(self._optimizers_of_new)
         return others and not self._only_others(self._optimizers_of_earlier)
 
     @cached_property
     def trained_by_another_loss(self) -> bool:
-        """Whether a later call of another line trains the freed part, or another loss's optimizer.
-
-        See :attr:`first_trains_others` for the second case.
-        """
+        """Whether a later call of another line, or another optimizer, trains the freed part."""
         storages = self._storages(self._inputs)
         calls = (c for c in self.timeline.calls if c.number > self.freeing.number)
         others = (c for c in calls if c is not self.call and not self._is_made_here(c))
@@ -483,6 +462,7 @@ class Reuse(Evidence):
 
     @cached_property
     def _optimizers_of_earlier(self) -> list[torch.optim.Optimizer]:
+        """Those that stepped before the next call, or else hold the earlier loss's other leaves."""
         leaves = self._leaves_of(self.freeing)
         if not leaves and self._is_made_here(self.freeing):
             return self._stepped_next or self._optimizers_of_new
@@ -581,17 +561,6 @@ class Reuse(Evidence):
 
 def _is_cleared(leaf: torch.Tensor) -> bool:
     return leaf.grad is None or not leaf.grad.detach().any()
-
-
-class FreedEvidence(Reuse):
-    """Evidence about nodes that an earlier backward call freed."""
-
-    def _earlier(self) -> dict[int, BackwardCall]:
-        calls = ((i, freed_by(live)) for i, live in enumerate(self.live))
-        return {i: call for i, call in calls if call is not None}
-
-    def _blocking(self) -> set[int]:
-        return {i for i in self.earlier if self.nodes[i].state in (FREED, HIDDEN)}
 
 
 _NEAR = 4  # links between an operation and the parameters that distinguish it

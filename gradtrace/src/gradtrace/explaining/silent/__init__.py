@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradtrace.autograd.traversal import undisturbed
+import torch
+
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.silent.growth import growing, leaks, unused_sums
 from gradtrace.explaining.silent.parameters import in_no_optimizer, never_trained, untrained
@@ -24,11 +25,9 @@ from gradtrace.explaining.silent.wrong_gradients import (
     still_scaled,
     used_without_graph,
 )
+from gradtrace.watching.record import Timeline
 
-__all__ = [
-    "PendingBackward", "finding", "in_backward", "in_gradients", "in_step", "leaking", "leaks",
-    "never_trained", "untrained",
-]  # fmt: skip
+__all__ = ["PendingBackward", "after_step", "finding", "in_backward", "leaks", "never_trained"]
 
 
 def in_backward(graph: PendingBackward) -> Iterator[Diagnosis]:
@@ -37,20 +36,24 @@ def in_backward(graph: PendingBackward) -> Iterator[Diagnosis]:
     yield from used_without_graph(graph)
     yield from still_scaled(graph)
     yield from saved_intermediates(graph)
-    with undisturbed():
-        note_optimizers(graph)
-        timeline.note_loss(graph.numbers, graph.leaves.values())
-        note_gradients(graph)
-        findings = [
-            *changed_unnoticed(graph),
-            *stale_casts(graph),
-            *in_no_optimizer(graph),
-            *zero_derivatives(graph),
-        ]
-    yield from findings
+    note_optimizers(graph)
+    timeline.note_loss(graph.numbers, graph.leaves.values())
+    note_gradients(graph)
+    yield from changed_unnoticed(graph)
+    yield from stale_casts(graph)
+    yield from in_no_optimizer(graph)
+    yield from zero_derivatives(graph)
     yield from growing(graph)
     if len(timeline.sums):
         alive = timeline.sums.alive()
         for sequence_nr in alive.keys() & graph.numbers:
             timeline.sums.used(alive[sequence_nr])
     yield from unused_sums(timeline)
+
+
+def after_step(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
+    """Yield findings about the step that an optimizer has just made."""
+    yield from in_step(timeline)
+    yield from leaking(timeline, optimizer)
+    yield from in_gradients(timeline, optimizer)
+    yield from untrained(timeline, optimizer)

@@ -12,7 +12,7 @@ from typing import Any
 from gradtrace import _torch
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import Found, Location, namespace, reach, user_frames
-from gradtrace.autograd.traversal import undisturbed, walk
+from gradtrace.autograd.traversal import walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.carriers import Holder, name_of, without_index
 from gradtrace.explaining.silent.pending import PendingBackward, finding
@@ -82,14 +82,6 @@ def leaks(
     when the program has ended.
     """
     yield from unused_sums(timeline)
-    with undisturbed():
-        findings = list(_kept_alive(timeline, variables, in_use))
-    yield from findings
-
-
-def _kept_alive(
-    timeline: Timeline, variables: Mapping[str, Any], in_use: Iterable[Any] | None
-) -> Iterator[Diagnosis]:
     sums = timeline.sums.alive()
     ended, in_use = in_use is None, set(in_use or ())
     stored: dict[tuple[int, Location], list[Found]] = {}
@@ -124,10 +116,8 @@ def _kept_alive(
 
 
 def _spans_iterations(timeline: Timeline, node: _torch.LiveNode) -> bool:
-    """Whether a graph contains parts that backward calls of several iterations have freed.
-
-    So no later call can use them. Optimizer steps tell apart the iterations.
-    """
+    """Whether a graph contains parts that several iterations freed, so that no call can use it."""
+    # Optimizer steps tell apart the iterations.
     ends = [end.sequence_nr for end in timeline.steps]
     calls = {call for inner in walk([node])[0] if (call := freed_by(inner)) is not None}
     iterations = {(call.location, bisect.bisect(ends, call.sequence_nr)) for call in calls}
@@ -136,14 +126,12 @@ def _spans_iterations(timeline: Timeline, node: _torch.LiveNode) -> bool:
 
 
 def _of_many_iterations(timeline: Timeline, entries: list[Found], ended: bool) -> bool:
-    """Whether the entries were made in at least ten iterations, which steps or calls separate.
-
-    When the program has ended, unused entries whose graphs share only leaves count, too.
-    """
+    """Whether the entries were made in at least ten iterations, which steps or calls separate."""
     nodes = [_torch.grad_fn_of(entry.value) for entry in entries]
     ends = sorted(end.sequence_nr for end in timeline.steps or timeline.calls)
     if len({bisect.bisect_right(ends, _torch.sequence_nr(node)) for node in nodes}) >= LONG:
         return True
+    # When the program has ended, unused entries whose graphs share only leaves count, too.
     if not ended or any(freed_by(node) is not None for node in nodes):
         return False
     first, second = (set(walk([node])[0]) for node in nodes[:2])

@@ -21,9 +21,9 @@ from gradtrace.autograd.frames import (
     user_variables,
 )
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence import carriers
+from gradtrace.explaining.evidence.optimizers import storages_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.cuts import Cut
 from gradtrace.watching.record import Stray, Timeline, Untrained, parameters_of
@@ -53,17 +53,16 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
         entry = timeline.untrained[id(optimizer)] = Untrained(weakref.ref(optimizer), places)
     entry.steps += 1
     entry.last_step = timeline.steps[-1].location
-    with _torch.no_torch_function(), undisturbed():
-        entry.places = _without_gradient(entry.places, parameters)
-        entry.doubtful = {
-            cause: (places, names)
-            for cause, (places, names) in entry.doubtful.items()
-            if _without_gradient(places, parameters) == places
-        }
-        if entry.steps == _FEW:
-            yield from _replaced(timeline, optimizer, entry, parameters)
-        elif entry.steps > _FEW:
-            yield from _cut_off(timeline, entry, parameters)
+    entry.places = _without_gradient(entry.places, parameters)
+    entry.doubtful = {
+        cause: (places, names)
+        for cause, (places, names) in entry.doubtful.items()
+        if _without_gradient(places, parameters) == places
+    }
+    if entry.steps == _FEW:
+        yield from _replaced(timeline, optimizer, entry, parameters)
+    elif entry.steps > _FEW:
+        yield from _cut_off(timeline, entry, parameters)
 
 
 def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
@@ -152,15 +151,13 @@ def _replaced(
     entry: Untrained,
     parameters: list[torch.Tensor],
 ) -> Iterator[Diagnosis]:
-    """Yield a finding if no variable reaches some parameters any more; the others become suspects.
-
-    There is none if all are out of reach, unless the last loss trains no optimizer's parameters.
-    """
+    """Yield a finding if no variable reaches some parameters now; the others become suspects."""
     frame = sys._getframe(1)
     reachable = {id(variable.value) for variable in user_variables(frame)}
     replaced = [i for i in entry.places if id(parameters[i]) not in reachable]
     entry.places = [i for i in entry.places if id(parameters[i]) in reachable]
     timeline.suspects.update((_torch.tensor_identity(parameters[i]), {}) for i in entry.places)
+    # If all are out of reach, they may still be trained.
     in_use = any(id(parameter) in reachable for parameter in parameters)
     if replaced and (in_use or _trains_no_leaf(timeline)):
         created_at = (
@@ -175,9 +172,8 @@ def _replaced(
 
 def _trains_no_leaf(timeline: Timeline) -> bool:
     """Whether the last complete call reached leaves, but none that a known optimizer holds."""
-    call = next((call for call in reversed(timeline.calls) if call.whole), None)
-    stepped = {storage_of(p)[0] for o in timeline.optimizers for p in parameters_of(o)}
-    return call is not None and bool(call.leaves) and stepped.isdisjoint(call.leaves)
+    leaves = next((call.leaves for call in reversed(timeline.calls) if call.whole), frozenset())
+    return bool(leaves) and all(leaves.isdisjoint(storages_of(o)) for o in timeline.optimizers)
 
 
 def _cut_off(
@@ -244,11 +240,9 @@ def _is_trained_elsewhere(timeline: Timeline, entry: Untrained, parameter: torch
 
 
 def _is_changed_otherwise(timeline: Timeline, parameter: torch.Tensor) -> bool:
-    """Whether the parameter was changed, except by optimizers, or its module is in eval mode.
-
-    A change before the first backward call, such as an initialization, does not count.
-    """
+    """Whether the parameter was changed, except by optimizers, or its module is in eval mode."""
     edits = timeline.edits_since(-1, storage_of(parameter)[0])
+    # Before the first backward call, an edit is an initialization.
     if any(edit.last_call and not edit.by_optimizer for edit in edits):
         return True
     owners = (

@@ -12,7 +12,7 @@ from gradtrace import _torch
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import names_of
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import leading_to, reachable, undisturbed
+from gradtrace.autograd.traversal import leading_to, reachable
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.explaining.silent.pending import PendingBackward, finding
@@ -33,9 +33,7 @@ def zero_derivatives(graph: PendingBackward) -> Iterator[Diagnosis]:
     roots = [i for i, users in enumerate(graph.users) if not users]
     receiving = reachable(graph.links, roots, flat)
     unreached = [leaf for i, leaf in graph.leaves.items() if i not in receiving]
-    training = Training(graph.timeline, graph.call.leaves)
-    untrained = training.trained(unreached) if training.optimizers else []
-    if untrained:
+    if untrained := Training(graph.timeline, graph.call.leaves).held(unreached):
         ids = set(map(id, untrained))
         cut_off = [i for i, leaf in graph.leaves.items() if id(leaf) in ids]
         # The node nearest to the parameters must change; one nearer to the loss need not.
@@ -64,12 +62,6 @@ def note_gradients(graph: PendingBackward) -> None:
 
 def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
     """Yield findings about the gradients that an optimizer's step has used."""
-    with undisturbed():
-        findings = [*_in_gradients(timeline, optimizer)]
-    yield from findings
-
-
-def _in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
     steps = [step for step in timeline.steps if step.optimizer() is optimizer][-_STEPS:]
     pairs = [(p, p.grad) for p in parameters_of(optimizer) if p.grad is not None]
     storages = {storage_of(parameter)[0] for parameter, _ in pairs}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import weakref
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
@@ -16,7 +16,7 @@ from gradtrace.autograd.matching_names import named_like
 from gradtrace.autograd.nodes import ALIVE
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import alone, roots_of, undisturbed, upstream, walk
+from gradtrace.autograd.traversal import alone, roots_of, upstream, walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training, storages_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
@@ -94,10 +94,8 @@ def saved_intermediates(graph: PendingBackward) -> Iterator[Diagnosis]:
 
 
 def stale_casts(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield a finding if a weight's cast from before an optimizer step is used after the step.
-
-    Autocast caches the casts of weights until its outermost block ends.
-    """
+    """Yield a finding if a weight's cast from before an optimizer step is used after the step."""
+    # Autocast caches the casts of weights until its outermost block ends.
     if not graph.timeline.steps or not torch.is_autocast_cache_enabled():
         return
     for i, node in enumerate(graph.live):
@@ -123,10 +121,7 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
     which optimizer each loss is meant for; so does a discriminator that also sees data in one loss
     and steps with the gradients of that loss alone.
     """
-    with undisturbed():
-        leak = next(_leaks(timeline, optimizer), None)
-    if leak is not None:
-        yield leak
+    yield from itertools.islice(_leaks(timeline, optimizer), 1)
 
 
 def _leaks(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
@@ -164,11 +159,9 @@ def _leaks(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Dia
 def _adversaries(
     timeline: Timeline, generator: torch.optim.Optimizer, critic: torch.optim.Optimizer
 ) -> Iterator[Diagnosis]:
-    """Yield a finding if a critic's loss, which also sees data, has trained the generator, too.
-
-    The generator's own loss goes through the critic as well, but on generated values only, and the
-    critic's step did not use its gradients.
-    """
+    """Yield a finding if a critic's loss, which also sees data, has trained the generator, too."""
+    # The generator's own loss goes through the critic as well, but on generated values only, and
+    # the critic's step did not use its gradients.
     used, meant = timeline.followed[generator], timeline.followed[critic]
     calls = [c for c in used if any(x() is generator and y() is critic for x, y in c.fed_by)]
     is_compared = {c: any(o() is critic for o in c.alone) for c in calls}
@@ -210,16 +203,9 @@ def in_step(timeline: Timeline) -> Iterator[Diagnosis]:
     if call.keeps_graph:  # nodes that have run cannot be distinguished from the others
         return
     step = timeline.steps[-1]
-    with undisturbed():
-        needed = _needs(outputs, step.storages or frozenset())
-    if needed:
-        yield finding("step_inside_backward", call.location, step.location)
-
-
-def _needs(outputs: Any, storages: frozenset[int]) -> bool:
-    """Whether the graph saved tensors in these storages that autograd takes for unmodified."""
-    return any(
-        saved.state == ALIVE and saved.storage in storages
+    if any(
+        saved.state == ALIVE and saved.storage in (step.storages or ())
         for node in describe(*walk(roots_of(outputs))).nodes
         for saved in node.saved
-    )
+    ):
+        yield finding("step_inside_backward", call.location, step.location)

@@ -1,4 +1,7 @@
-"""The rules of repair, by what they edit, and the candidates that they yield."""
+"""The rules of repair, and the candidates that they yield.
+
+Each public function of a module of this package is a rule; the modules differ in what they edit.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,12 @@ from gradtrace.repair.rule import Candidate, EditRule, Failure
 from gradtrace.repair.rules import in_place, losses, requires_grad, state, switches
 from gradtrace.repair.run.observations import ProgramRun
 
-RULES: tuple[EditRule, ...] = (
-    *state.RULES,
-    *losses.RULES,
-    *in_place.RULES,
-    *switches.RULES,
-    *requires_grad.RULES,
-)
+RULES: list[EditRule] = [
+    function
+    for module in (state, losses, in_place, switches, requires_grad)
+    for name, function in vars(module).items()
+    if not name.startswith("_") and getattr(function, "__module__", None) == module.__name__
+]
 _MAX_CANDIDATES = 40  # that are run
 
 

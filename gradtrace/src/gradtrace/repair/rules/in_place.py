@@ -15,28 +15,19 @@ from gradtrace.autograd.syntax import (
     written_in_place,
 )
 from gradtrace.repair.edits import Edit, Source
-from gradtrace.repair.kinds import (
-    CLONE_USED,
-    CLONE_WRITTEN,
-    DETACH_STATE,
-    NO_GRAD,
-    OUT_OF_PLACE,
-)
-from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit
+from gradtrace.repair.kinds import CLONE_USED, CLONE_WRITTEN, DETACH_STATE, NO_GRAD, OUT_OF_PLACE
+from gradtrace.repair.rule import Candidate, Failure, Statement, edit
 
 
 def _in_place_statements(failure: Failure) -> list[Statement]:
-    """Return the in-place statements that the failure names, and others of their functions.
-
-    Those in an optimizer or under ``no_grad()`` are left out: if the name stood for another tensor,
-    the update would not reach the parameter.
-    """
+    """Return the in-place statements that the failure names, and others of their functions."""
     statements = {statement.node: statement for statement in failure.involved}
     for statement in failure.involved:
         source = statement.source
         for node in source.statements(source.scope_of(statement.node)):
             line = statement.line._replace(line=node.lineno)
             statements.setdefault(node, Statement(source, node, line))
+    # In an optimizer or under no_grad(), a new tensor would not reach the parameter.
     return [
         statement
         for statement in statements.values()
@@ -57,12 +48,10 @@ def _is_update(source: Source, node: ast.stmt) -> bool:
 
 
 def _is_read_later(source: Source, node: ast.stmt) -> bool:
-    """Whether the changed tensor may be read again: in a loop, as ``self.x``, or by a later line.
-
-    An assignment, such as ``y = x.mul_(2)``, reads the tensor itself.
-    """
+    """Whether the changed tensor may be read again: in a loop, as ``self.x``, or later."""
     changed = changes_in_place(node)
     in_loop = any(True for _ in source.loops_around(node)) and not _loop_variables(source, node)
+    # An assignment, such as y = x.mul_(2), reads the tensor itself.
     if in_loop or not isinstance(node, ast.AugAssign | ast.Expr):
         return True
     if any(name.startswith("self.") for name in changed):
@@ -231,14 +220,3 @@ def without_gradient(failure: Failure) -> Iterator[Candidate]:
             names = " and ".join(written)
             question = f"is {names} not to be trained through this change?" if written else None
             yield from edit(NO_GRAD, title, {source: edits}, question)
-
-
-RULES: tuple[EditRule, ...] = (
-    out_of_place,
-    stack_new_parts,
-    detach_out_of_place,
-    without_inplace,
-    clone_the_written,
-    clone_the_operand,
-    without_gradient,
-)

@@ -20,7 +20,7 @@ from gradtrace.autograd.syntax import (
 from gradtrace.repair import kinds
 from gradtrace.repair.edits import Edit, Source, call_of, keyword
 from gradtrace.repair.intent import TrainingAction, assign_losses
-from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit
+from gradtrace.repair.rule import Candidate, Failure, Statement, edit
 
 _MAX_OPERANDS = 8  # of one statement that are detached
 _RUNS = ("backward", "grad", "step", "zero_grad", "manual_backward")
@@ -43,22 +43,19 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
                     break  # an earlier sum: its terms would count twice
                 continue
             sums |= (accumulated(previous) | writes(previous) & reads(previous)) & needed
-            if changes_in_place(previous) & needed:
-                repeated = [previous, *repeated]
-                needed |= reads(previous)
+            is_change = bool(changes_in_place(previous) & needed)
+            computes = isinstance(previous, ast.Assign) and bool(writes(previous) & needed)
+            if not is_change and (not computes or DRAWS.search(source.code(previous))):
                 continue
-            if not isinstance(previous, ast.Assign):
-                continue
-            if writes(previous) & needed and not DRAWS.search(source.code(previous)):
-                needed |= reads(previous)
-                repeated = [previous, *repeated]
-                starts = {name for node in repeated for name in writes(node) - reads(node)}
-                if sums - starts:
-                    continue  # the sum would not begin at zero
-                lines = [source.code(node) for node in repeated]
-                title = f"again, before line {statement.line.line}: {'; '.join(lines)}"
-                edits = source.insert(statement.node, before=lines)
-                yield from edit(kinds.FORWARD_AGAIN, title, {source: edits})
+            needed |= reads(previous)
+            repeated = [previous, *repeated]
+            starts = {name for node in repeated for name in writes(node) - reads(node)}
+            if is_change or sums - starts:
+                continue  # a change computes nothing; a sum would not begin at zero
+            lines = [source.code(node) for node in repeated]
+            title = f"again, before line {statement.line.line}: {'; '.join(lines)}"
+            edits = source.insert(statement.node, before=lines)
+            yield from edit(kinds.FORWARD_AGAIN, title, {source: edits})
 
 
 class _Action(NamedTuple):
@@ -116,10 +113,9 @@ def add_losses(failure: Failure) -> Iterator[Candidate]:
             if first.receiver in operands:
                 title = f"{second.receiver}.backward() alone"
                 yield from edit(kinds.TOTAL_ALONE, title, {source: removal})
-    for statement, loop in failure.loops:
+    for statement, loop in itertools.islice(failure.loops, 1):
         variables = failure.variables(statement)
         yield from _added_in_loop(statement.source, statement.node, loop, variables)
-        break
 
 
 def _added_in_loop(
@@ -204,10 +200,7 @@ def _parameters(source: Source, optimizer: str) -> str:
 
 
 def detach_at_consumer(failure: Failure) -> Iterator[Candidate]:
-    """Detach a tensor that a loss takes from another part of the graph: ``D(fake.detach())``.
-
-    If another loss uses the result, too, the statement is repeated with the tensor detached.
-    """
+    """Detach a tensor that a loss takes from another part of the graph: ``D(fake.detach())``."""
     groups: dict[tuple[int, Source, ast.AST, str], list[tuple[ast.stmt, ast.expr]]] = {}
     for call, statement in failure.consumers:
         source, node = statement.source, statement.node
@@ -220,6 +213,7 @@ def detach_at_consumer(failure: Failure) -> Iterator[Candidate]:
         lines = " and ".join(dict.fromkeys(str(tensor.lineno) for _, tensor in uses))
         title = f"detach {code} at line {lines}"
         yield from edit(kinds.DETACH_SHARED, title, {source: edits})
+        # If another loss uses the result, too, the statement is repeated with the tensor detached.
         node, tensor = uses[0]
         readers = [s for s in source.statements(scope) if reads(s) & writes(node)]
         own = [reader for reader in readers if reader in computing and reader.lineno > node.lineno]
@@ -256,13 +250,3 @@ def retain_graph(failure: Failure) -> Iterator[Candidate]:
             title = f"retain_graph=True at line {call.lineno}"
             edits = source.set_keywords(call, retain_graph="True")
             yield from edit(kinds.RETAIN_GRAPH, title, {source: edits})
-
-
-RULES: tuple[EditRule, ...] = (
-    forward_again,
-    add_losses,
-    clear_gradients,
-    order_steps,
-    detach_at_consumer,
-    retain_graph,
-)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from gradtrace.autograd.syntax import reads, writes
 from gradtrace.repair.edits import Source, method_called
 from gradtrace.repair.kinds import ASK_LESS, OPTIMIZER_LATER, REGISTER, SWITCH_ON
-from gradtrace.repair.rule import Candidate, EditRule, Failure, edit
+from gradtrace.repair.rule import Candidate, Failure, edit
 
 _OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LBFGS", "NAdam", "RAdam")
 
@@ -75,11 +75,3 @@ def register_modules(failure: Failure) -> Iterator[Candidate]:
                 container = f"{prefix}Module{'Dict' if is_dict else 'List'}"
                 edits = source.replace(value, f"{container}({source.code(value)})")
                 yield from edit(REGISTER, f"{target} = {container}(…)", {source: edits})
-
-
-RULES: tuple[EditRule, ...] = (
-    unfreeze,
-    ask_for_trained_parameters,
-    make_optimizer_later,
-    register_modules,
-)

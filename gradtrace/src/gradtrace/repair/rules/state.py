@@ -18,7 +18,7 @@ from gradtrace.autograd.syntax import (
 )
 from gradtrace.repair import kinds
 from gradtrace.repair.edits import Source, method_called
-from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit
+from gradtrace.repair.rule import Candidate, Failure, Statement, edit
 
 _DETACHED = {
     "tensor": "{0} = {0}.detach()",
@@ -42,13 +42,11 @@ def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
 def _in_each_iteration(
     statement: Statement, lines: list[str], kind: kinds.Repair, loop: Loop | None = None
 ) -> Iterator[Candidate]:
-    """Insert lines after the statement or, as a second candidate, at the beginning of its loop.
-
-    A new state is made at the beginning only: before a step it would be one of the old weights.
-    """
+    """Insert lines after the statement or, as a second candidate, at the beginning of its loop."""
     source, title = statement.source, "; ".join(lines)
     loop = loop or next(source.loops_around(statement.node), None)
     member = statement.node if loop is None else source.member_of(loop.body, statement.node)
+    # Before a step, a new state would be one of the old weights.
     if loop is None or kind != kinds.RESET_STATE:
         yield from edit(kind, title, {source: source.insert(member, after=lines)})
     if loop is not None:
@@ -67,19 +65,16 @@ class _Attribute(NamedTuple):
 
 
 def _attributes(failure: Failure) -> list[_Attribute]:
-    """Return the attributes whose graphs contain freed nodes, as the running frames name them.
-
-    A list that the program appends to is left out: with detached entries it would grow for ever.
-    """
+    """Return the attributes whose graphs contain freed nodes, as the running frames name them."""
     attributes: dict[tuple[str, Statement], _Attribute] = {}
+    # With detached entries, a list that the program appends to would grow for ever.
     filled = {name.rpartition(".")[2] for s in failure.sources for name, _ in additions(s.tree)}
-    for variable in failure.freed_variables:
+    for variable, statement in failure.freed_variables:
         path = re.sub(r"\.(\d+)", r"[\1]", variable.name)
         match = re.fullmatch(r"((.+)\.([^\W\d]\w*))(\[.*\])?", path) or re.fullmatch(
             r"((\w+)\['(\w+)'\])(\[.*\])?", path
         )
-        statement = next((s for s in failure.running if s.line == variable.frame), None)
-        if match and statement is not None and match[3] not in filled:
+        if match and match[3] not in filled:
             path, owner, name, index = match.groups()
             kind = "tuple" if path.endswith("]") else variable.kind
             kind = "tensor" if index is None else kind if kind in _DETACHED else "list"
@@ -134,10 +129,9 @@ def reset_attributes(failure: Failure) -> Iterator[Candidate]:
 
 def clear_entries(failure: Failure) -> Iterator[Candidate]:
     """Insert ``losses.clear()`` after backward."""
-    for variable in failure.freed_variables:
-        statement = next((s for s in failure.running if s.line == variable.frame), None)
-        name = variable.name.partition("[")[0]
-        if "[" not in variable.name or statement is None:
+    for variable, statement in failure.freed_variables:
+        name, index, _ = variable.name.partition("[")
+        if not index:
             continue
         loops = statement.source.loops_around(statement.node)
         if any(isinstance(loop, ast.For) and name in reads(loop.iter) for loop in loops):
@@ -152,10 +146,8 @@ def clear_entries(failure: Failure) -> Iterator[Candidate]:
 
 
 def _parallel_lists(failure: Failure, statement: Statement, name: str) -> list[str]:
-    """Return the other lists of the same owner that the function reading this list also reads.
-
-    If only one of them were cleared, its new entries would be paired with old entries of another.
-    """
+    """Return the other lists of the same owner that the function reading this list also reads."""
+    # If only one were cleared, its new entries would be paired with old entries of another.
     source = statement.source
     scope = source.scope_of(statement.node)
     loop = next(source.loops_around(statement.node), scope)
@@ -298,15 +290,3 @@ def keep_numbers(failure: Failure) -> Iterator[Candidate]:
     for source, term in terms:
         title = f"{source.code(term)}.item() at line {term.lineno}"
         yield from edit(kinds.NUMBER, title, {source: source.call_method(term, "item")})
-
-
-RULES: tuple[EditRule, ...] = (
-    detach_carried_variables,
-    detach_attributes,
-    reset_attributes,
-    clear_entries,
-    compute_again,
-    narrow_context,
-    detach_before_loop,
-    keep_numbers,
-)

@@ -11,7 +11,7 @@ from gradtrace.autograd.syntax import reads
 from gradtrace.explaining.causes.errors import gradient_counts
 from gradtrace.repair import kinds
 from gradtrace.repair.edits import Edit, Source, call_of, keyword, method_called
-from gradtrace.repair.rule import Candidate, EditRule, Failure, edit
+from gradtrace.repair.rule import Candidate, Failure, edit
 
 _FLAGS = re.compile(r"checkpoint|cache")
 _OLD = re.compile(r"old|prev|last|target|teacher|ref|frozen|fixed|ema|const|base", re.IGNORECASE)
@@ -196,11 +196,8 @@ def _operands(source: Source, expression: ast.expr) -> list[ast.Name]:
 
 
 def _stacked(source: Source, node: ast.stmt) -> Iterator[Candidate]:
-    """Replace ``torch.tensor([a, b])``, which copies numbers, by ``torch.stack``.
-
-    Other candidates also remove ``loss.requires_grad = True``, which raises for a result. What
-    stays detached in the same function may have been detached by the same mistake.
-    """
+    """Replace ``torch.tensor([a, b])``, which copies numbers, by ``torch.stack``."""
+    # What stays detached in the same function may have been detached by the same mistake.
     detached = call_of(source, source.scope_of(node), "detach")
     kept = None if detached is None else source.code(detached).removesuffix(".detach()")
     question = kept and f"is {kept} not to be trained?"
@@ -220,7 +217,7 @@ def _stacked(source: Source, node: ast.stmt) -> Iterator[Candidate]:
         title = f"torch.stack in place of {function}, which makes new numbers"
         edits = source.replace(call, stack)
         yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, question)
-        for statement in source.statements():
+        for statement in source.statements():  # which raises for a result
             if re.fullmatch(r"\w+\.requires_grad( = True|_\(\))", source.code(statement)):
                 both = [*edits, *source.remove(statement)]
                 of_both = f"{title}; without {source.code(statement)}"
@@ -277,17 +274,3 @@ def without_inference_mode(failure: Failure) -> Iterator[Candidate]:
                 code = f"{source.code(mode.value)}.no_grad"
                 modes.setdefault(source, []).extend(source.replace(mode, code))
     yield from edit(kinds.SWITCH, "torch.no_grad() in place of torch.inference_mode()", modes)
-
-
-RULES: tuple[EditRule, ...] = (
-    create_graph,
-    options,
-    pass_argument,
-    attention_by_parts,
-    return_none,
-    flags,
-    remove_or_move_cuts,
-    without_data,
-    open_regions,
-    without_inference_mode,
-)

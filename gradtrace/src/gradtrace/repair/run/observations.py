@@ -274,12 +274,9 @@ class RunLimits(NamedTuple):
 
 def equal_gradients(first: Gradients, second: Gradients) -> bool:
     """Whether all gradients are equal up to rounding errors; a missing gradient is zero."""
-    zero = Sample(())
-    for key in first.keys() | second.keys():
-        pair = first.get(key, zero), second.get(key, zero)
-        if max(gradient.norm for gradient in pair) > ZERO and pair[0].distance(pair[1]) >= SAME:
-            return False
-    return True
+    zero, keys = Sample(()), first.keys() | second.keys()
+    pairs = ((first.get(key, zero), second.get(key, zero)) for key in keys)
+    return not any(max(a.norm, b.norm) > ZERO and a.distance(b) >= SAME for a, b in pairs)
 
 
 def part_of(gradients: Gradients, keys: set[str]) -> Gradients:
@@ -305,12 +302,10 @@ def trains_alike(first: ProgramRun, second: ProgramRun, trained: set[str] | None
 
 
 def _different_steps(first: ProgramRun, second: ProgramRun) -> Iterator[int]:
-    """Yield the number of backward calls before each step of ``second`` whose gradients differ.
-
-    The nth step of each optimizer is compared with its nth step in ``first``.
-    """
+    """Yield the number of backward calls before each step of ``second`` whose gradients differ."""
     for i in range(len(second.optimizers)):
         steps = ([s for s in run.numbered_steps if s[1].optimizer == i] for run in (first, second))
+        # The nth step of each optimizer is compared with its nth step in the other run.
         for (_, expected), (number, step) in zip(*steps, strict=False):
             # A long run clears the gradients of all but its first and last steps.
             is_kept = all(len(s.gradients) == len(s.calls) for s in (expected, step))

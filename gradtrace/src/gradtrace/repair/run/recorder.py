@@ -19,6 +19,7 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from types import FrameType
 from typing import Any
 
@@ -298,14 +299,11 @@ class Recorder(Listener):
     def _truncated(
         self, outputs: Any, operations: Sequence[Any], site: tuple[ProgramLine, ...]
     ) -> Gradients | None:
-        """Compute the gradients without the nodes made before the last call from this site.
-
-        Return None if the loss is not a scalar, because backward then requires a gradient.
-        """
+        """Compute the gradients without the nodes made before the last call from this site."""
         roots = _tensors(outputs)
         leaves = [leaf for leaf, _ in self._leaves.values() if leaf.requires_grad and leaf.is_leaf]
         if not leaves or any(root.numel() != 1 or root.is_leaf for root in roots):
-            return None
+            return None  # of a loss that is not a scalar, backward requires a gradient
         since = self._last_at.get(site, -1)
         handles = [
             node.register_prehook(
@@ -340,15 +338,10 @@ class Recorder(Listener):
             first_use = min((_torch.sequence_nr(live[j]) for j in users[i]), default=None)
             if first_use is None:
                 continue
-            later_calls = [
-                timed.number
-                for timed in tuple(self._timeline.calls)
-                if timed is not call and timed.sequence_nr > first_use
-            ]
-            if later_calls and any(
-                edit.last_call >= min(later_calls)
-                for edit in self._edits(live[i].variable, first_use)
-            ):
+            others = (c for c in tuple(self._timeline.calls) if c is not call)
+            next_call = min((c.number for c in others if c.sequence_nr > first_use), default=inf)
+            edits = self._edits(live[i].variable, first_use)
+            if any(edit.last_call >= next_call for edit in edits):
                 keys.add(key)
         return frozenset(keys)
 
