@@ -37,19 +37,10 @@ _MAX_CHAIN = 20  # frames of the user's
 _MAX_FRAMES = 200  # frames looked at for them
 
 
-# A path is a library's if it lies in one of these folders, or in any folder of these names:
-# environments, ``pip install --user``, distributions and embedded Pythons each have their own.
-_LIBRARIES = tuple(
-    {
-        f"{Path(folder)}{os.sep}"
-        for folder in (
-            Path(os.__file__).parent,
-            Path(torch.__file__).parent,
-            Path(__file__).parents[1],
-            sysconfig.get_path("scripts"),  # bin/pytest, say
-        )
-    }
-)
+# Folders of libraries; each environment and distribution has others, which _SITES names.
+_FOLDERS = Path(os.__file__).parent, Path(torch.__file__).parent, Path(__file__).parents[1]
+_SCRIPTS = sysconfig.get_path("scripts")  # bin/pytest, say
+_LIBRARIES = tuple(f"{Path(folder)}{os.sep}" for folder in (*_FOLDERS, _SCRIPTS))
 _SITES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 # Code without a file, made by Python, torch.fx, NumPy, attrs and the like.
 _GENERATED = ("<frozen", "<eval_with_key>", "<__array_function__", "<attrs generated", "<torch_")
@@ -194,10 +185,7 @@ class Chain:
 
     @functools.cached_property
     def lines(self) -> list[tuple[CodeType, int]]:
-        return [
-            (code, _line(code, instruction))
-            for code, instruction in zip(self._codes, self._instructions, strict=True)
-        ]
+        return [*map(_with_line, self._codes, self._instructions)]
 
     @property
     def location(self) -> Location:
@@ -218,12 +206,9 @@ class Chain:
         return tuple(innermost.items())
 
 
-def _line(code: CodeType, instruction: int) -> int:
-    lines = code.co_lines()
-    matches = (
-        line for start, end, line in lines if start <= instruction < end and line is not None
-    )
-    return next(matches, code.co_firstlineno)
+def _with_line(code: CodeType, instruction: int) -> tuple[CodeType, int]:
+    lines = (line for start, end, line in code.co_lines() if start <= instruction < end and line)
+    return code, next(lines, code.co_firstlineno)
 
 
 class Chains:
@@ -257,10 +242,7 @@ class Chains:
 
 
 class Found(NamedTuple):
-    """A value that a variable reaches.
-
-    ``owners`` are the objects on the way from the variable to the value, outermost first.
-    """
+    """A value that a variable reaches; ``owners`` are the objects on the way, outermost first."""
 
     name: str
     value: Any
@@ -289,17 +271,12 @@ def namespace(frame: FrameType, forget: bool = False) -> dict[str, Any]:
     live_locals = frame.f_locals
     variables = {**live_locals}
     unshared = sys.getrefcount(live_locals) <= _REFERENCES  # else the program has called locals()
-    if (
-        forget
-        and unshared
-        and type(live_locals) is dict
-        and frame.f_code.co_flags & inspect.CO_OPTIMIZED
-    ):
+    in_function = type(live_locals) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED
+    if forget and unshared and in_function:
         live_locals.clear()
-    in_module = live_locals is frame.f_globals
     ipython = running_ipython()
     hidden = () if ipython is None else ipython.user_ns_hidden
-    if in_module:
+    if live_locals is frame.f_globals:  # of a module
         return {name: value for name, value in variables.items() if name not in hidden}
     used = (name for name in _globals_read(frame.f_code) if name not in {*variables, *hidden})
     return variables | {name: frame.f_globals[name] for name in used if name in frame.f_globals}
@@ -356,8 +333,8 @@ def contents(value: Any) -> Iterator[tuple[str, Any]]:
     if issubclass(kind, dict):
         if dict.__contains__(value, "__builtins__"):  # a module's variables, as a module is
             return
-        items = list(dict.items(value))
-        yield from ((f"[{_key(key, i)}]", inner) for i, (key, inner) in enumerate(items))
+        for i, (key, inner) in enumerate(list(dict.items(value))):
+            yield f"[{_key(key, i)}]", inner
     for sequence in _SEQUENCES:
         if issubclass(kind, sequence):
             entries = list(sequence.__iter__(value))
@@ -365,10 +342,8 @@ def contents(value: Any) -> Iterator[tuple[str, Any]]:
             keys = [f".{field}" for field in fields] or [f"[{i}]" for i in range(len(entries))]
             yield from zip(keys, entries, strict=False)
     if issubclass(kind, type) and belongs_to_user(value):
-        yield from (
-            (f".{key}", inner)
-            for key, inner in list(type.__getattribute__(value, "__dict__").items())
-        )
+        members = list(type.__getattribute__(value, "__dict__").items())
+        yield from ((f".{key}", inner) for key, inner in members)
     if issubclass(kind, _NOT_STATE):
         return
     try:

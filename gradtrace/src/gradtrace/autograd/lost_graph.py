@@ -31,6 +31,7 @@ _METHODS = {
 }
 _COPIES = ("tensor", "as_tensor", "from_numpy", "float")  # functions that copy numbers
 _OF_RECEIVER = ("view_as", "expand_as", "reshape_as", "type_as", "to")  # other arguments: no graph
+_COMBINATIONS = ast.BinOp, ast.UnaryOp, ast.Subscript, ast.List, ast.Tuple, ast.Dict
 _MAX_CALLS = 5  # of the program's functions, one inside the other
 _UNKNOWN = object()
 _CONSTANTS = int, float, str, type(None), torch.dtype, torch.device, ModuleType
@@ -134,14 +135,7 @@ class _Reader:
                 detachments = self._of_call(expression)
             case ast.ListComp(elt=element) | ast.GeneratorExp(elt=element):
                 detachments = self.detachments(element)
-            case (
-                ast.BinOp()
-                | ast.UnaryOp()
-                | ast.Subscript()
-                | ast.List()
-                | ast.Tuple()
-                | ast.Dict()
-            ):
+            case _ if isinstance(expression, _COMBINATIONS):
                 detachments = self._together(_operands(expression))
             case _:
                 detachments = [] if self._lenient else None

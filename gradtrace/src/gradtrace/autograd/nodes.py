@@ -104,10 +104,8 @@ class HeldBytes(NamedTuple):
 def state_of(slots: Iterable[str]) -> str:
     """Return the state of a node from the states of its slots."""
     states = set(slots)
-    for state in (FREED, MODIFIED, PACKED, ALIVE):
-        if state in states:
-            return state
-    return NOTHING_SAVED
+    ranked = (FREED, MODIFIED, PACKED, ALIVE)
+    return next((state for state in ranked if state in states), NOTHING_SAVED)
 
 
 def shapes_of(outputs: Sequence[Output]) -> str:
@@ -115,10 +113,8 @@ def shapes_of(outputs: Sequence[Output]) -> str:
 
     >>> import torch
     >>> from gradtrace._torch import Output
-    >>> shapes_of([Output(torch.Size((2, 4)), torch.float32)] * 3)
-    '3 × [2, 4]'
-    >>> shapes_of([Output(torch.Size(()), torch.float64)])
-    'scalar float64'
+    >>> shapes_of([Output(torch.Size((2, 4)), torch.float64)] * 3)
+    '3 × [2, 4] float64'
     """
     if not outputs:
         return ""

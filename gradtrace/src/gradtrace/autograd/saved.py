@@ -54,10 +54,9 @@ FREED_UNSEEN_TAG = "gradtrace.freed"
 
 
 class GraphData:
-    """Plain data about nodes that were live when they were read.
+    """Plain data about nodes that were live when they were read, breadth first from the roots.
 
-    ``nodes`` are breadth first from the roots; ``model`` is the name of the model's class, or
-    empty.
+    ``model`` is the name of the model's class, or empty.
     """
 
     def __init__(self, nodes: list[Node], model: str = ""):
@@ -102,11 +101,8 @@ def describe(
 ) -> GraphData:
     """Copy the state of traversed nodes into plain data.
 
-    Args:
-        roles: the role of each storage that something else keeps alive; those of the nodes' leaves
-        are added.
-        names: the name of each parameter, by identity.
-        with_outputs: whether to read the shapes and dtypes of each operation's outputs.
+    ``roles`` has the role of each storage that something else keeps alive (the nodes' leaves are
+    added), ``names`` the name of each parameter, by identity.
     """
     with no_garbage_collection():
         leaves = {node: _leaf(node.variable, names) for node in live if type(node) is LEAF}
@@ -154,7 +150,7 @@ class _Layout(NamedTuple):
     """The properties that all nodes of one type have in common, looked up once.
 
     ``slots`` holds for each slot its name, the getter of its handle, and the getter that checks its
-    version. PyTorch does not expose the saved tensors of ``hidden`` nodes to Python.
+    version. Python never sees the saved tensors of ``hidden`` nodes.
     """
 
     name: str
@@ -174,8 +170,7 @@ def _layout(node: LiveNode) -> _Layout:
         for attribute in dir(kind)
         if attribute.startswith(RAW_SAVED)
     )
-    # An in-place write to a view wraps the node of that write, and C++ extensions save tensors,
-    # that Python never sees.
+    # An in-place write to a view wraps the node of that write; C++ extensions save on their own.
     hidden = kind.__name__ in ("CopySlices", "CppFunction")
     layout = _LAYOUTS[kind] = _Layout(name_of(node), slots, custom, hidden)
     return layout

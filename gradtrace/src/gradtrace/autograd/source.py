@@ -53,8 +53,8 @@ def is_written(file: str, expression: str) -> bool:
 def expression_read(made: Chain, read: Chain) -> str | None:
     """Return how one chain of calls reads a value that another one made and assigned.
 
-    The innermost function that the chains share decides: ``actions[1]``, if one of its lines
-    assigns ``actions`` and the other reads that entry only.
+    This is ``actions[1]`` if, in the innermost function of both, one line assigns ``actions`` and
+    the other reads that entry only.
     """
     for (code, made_at), (other, read_at) in zip(made.lines[::-1], read.lines[::-1], strict=False):
         if code is not other:
@@ -74,17 +74,16 @@ def _simple_statement(file: str, line: int) -> ast.stmt | None:
 
 def is_conditional(place: Location) -> bool:
     """Whether a line is in an ``if`` (except of ``__name__``) or in ``set_grad_enabled(flag)``."""
-    for node in _nodes(place.file, ast.If, ast.IfExp, ast.Call):
-        if not covers(node, place.line):
-            continue
-        if not isinstance(node, ast.Call):
-            if "__name__" not in names(node.test, ast.Load):
-                return True
-        else:
-            switched = ast.unparse(node.func).rpartition(".")[2] == "set_grad_enabled"
-            if switched and not all(isinstance(argument, ast.Constant) for argument in node.args):
-                return True
-    return False
+    nodes = _nodes(place.file, ast.If, ast.IfExp, ast.Call)
+    return any(_depends(node) for node in nodes if covers(node, place.line))
+
+
+def _depends(node: Any) -> bool:
+    """Whether the program decides when it runs what a node of :func:`is_conditional` does."""
+    if not isinstance(node, ast.Call):
+        return "__name__" not in names(node.test, ast.Load)
+    switches = ast.unparse(node.func).rpartition(".")[2] == "set_grad_enabled"
+    return switches and not all(isinstance(argument, ast.Constant) for argument in node.args)
 
 
 def region_around(frame: FrameType | None, pattern: str) -> Location | None:
@@ -169,10 +168,11 @@ def filled_at(file: str, name: str, in_init: bool = True) -> list[int]:
         for target in _filled(scope)
         if (text := ast.unparse(target)) == name or (name[0] == "." and text.endswith(name))
     ]
-    computed = (
-        line for line in sorted(lines) if not _CONSTANT.search(linecache.getline(file, line[1]))
-    )
-    return [line for is_outside, line in computed if in_init or is_outside]
+    return [
+        line
+        for is_outside, line in sorted(lines)
+        if (in_init or is_outside) and not _CONSTANT.search(linecache.getline(file, line))
+    ]
 
 
 _CONSTANT = re.compile(
@@ -313,6 +313,4 @@ def _nodes(file: str, *kinds: type[ast.AST]) -> Iterator[Any]:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, SystemError):  # magics in a cell; Python 3.11 parses in one thread only
         return
-    for node in ast.walk(tree):
-        if isinstance(node, kinds):
-            yield node
+    yield from (node for node in ast.walk(tree) if isinstance(node, kinds))

@@ -27,9 +27,8 @@ def _first_access(nodes: Iterable[ast.AST], name: str) -> type[ast.expr_context]
                 return type(node.ctx)
             continue
         if isinstance(node, ast.If):  # either branch may run
-            accesses = [
-                _first_access([node.test, *part], name) for part in (node.body, node.orelse)
-            ]
+            ways = (node.body, node.orelse)
+            accesses = [_first_access([node.test, *way], name) for way in ways]
             if ast.Load in accesses or None not in accesses:
                 return ast.Load if ast.Load in accesses else ast.Store
             continue

@@ -66,11 +66,7 @@ def walk(roots: Iterable[LiveNode]) -> tuple[list[LiveNode], list[list[int]]]:
 
 
 def users_of(links: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Invert the links of :func:`walk`: return for each node the indices of the nodes that use it.
-
-    >>> users_of([[1, 2], [2], []])
-    [[], [0], [0, 1]]
-    """
+    """Invert the links of :func:`walk`: return for each node the nodes that use it."""
     users: list[list[int]] = [[] for _ in links]
     for i, successors in enumerate(links):
         for j in successors:
@@ -116,10 +112,7 @@ def undisturbed() -> Iterator[None]:
 def sources(
     owners: Mapping[int, Collection[int]], links: Sequence[Sequence[int]]
 ) -> list[set[int]]:
-    """Return, for each node, the owners of all leaves that it reaches.
-
-    ``owners`` are the owners of each leaf, by its index in the graph.
-    """
+    """Return, for each node, the ``owners`` of all leaves (indices) that it reaches."""
     reached: list[set[int]] = [set(owners.get(i, ())) for i in range(len(links))]
     for i in leaves_first(links):
         reached[i].update(*(reached[j] for j in links[i]))

@@ -51,8 +51,7 @@ class Box:
 class TensorBox:
     """A rectangle for a tensor (an index in the scene), drawn to the right of its home ``box``.
 
-    Its area grows with its bytes; on its right there is ``room`` for the names of variables, which
-    begin :data:`NAMES` from it.
+    On its right there is ``room`` for the names of variables, which begin :data:`NAMES` from it.
     """
 
     tensor: int
@@ -66,10 +65,7 @@ class TensorBox:
 
 @dataclass
 class Edge:
-    """A polyline from box to box (indices) in the direction of the backward pass.
-
-    ``bends`` are the points between its ends.
-    """
+    """A polyline with ``bends`` from box to box (indices), in the direction of backward."""
 
     start: int
     end: int

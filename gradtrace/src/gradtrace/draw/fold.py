@@ -44,8 +44,7 @@ SHOWN = (16, 12, 9, 6)  # boxes: groups are opened as long as no more are shown,
 def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> Iterator[View]:
     """Yield the view of the whole graph, then one for each group that a view shows as a box.
 
-    Outer groups come first. ``excess`` returns the ratio of a view's size to that of its panel, at
-    most 1 if the view fits. A view opens as many groups as fit.
+    ``excess`` returns the ratio of a view's size to that of its panel, at most 1 if the view fits.
     """
     pending = [View(tree_of_groups(scene), None)]
     for index, view in enumerate(pending):  # grows while it is read
@@ -72,7 +71,6 @@ def _fit(view: View, excess: Callable[[View], float]) -> None:
 
 
 def tree_of_groups(scene: Scene) -> Group:
-    """Return the tree of groups of all nodes."""
     order = topological_order(scene)
     tree = group_by_place(scene, order)
     groups = [tree]

@@ -106,7 +106,6 @@ def repeated_items(run: Group) -> list[int | Group]:
 
 
 def common_prefix(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the longest common prefix of some paths."""
     pairs = zip(min(paths), max(paths), strict=False)
     return tuple(part for part, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 

@@ -38,10 +38,8 @@ def assign_layers(
 ) -> Layering:
     """Assign a layer to every box, and insert a dummy node where an edge crosses a layer.
 
-    Args:
-        widths: the width of each box.
-        lifted: sources that stand in the top layers even if only one part uses them.
-        abreast: how many parts may stand side by side; the others stand below them.
+    ``lifted`` sources stand in the top layers even if only one part uses them. At most ``abreast``
+    parts stand side by side, the others below them.
     """
     layers = _longest_path_layers(plan)
     parts, shared = _with_sources(plan, components(plan), lifted)
@@ -148,9 +146,7 @@ def components(plan: Plan) -> list[list[int]]:
             visited.add(first)
             part = [first]
             for box in part:  # grows while it is read
-                new = dict.fromkeys(
-                    neighbour for neighbour in neighbours[box] if neighbour not in visited
-                )
+                new = dict.fromkeys(k for k in neighbours[box] if k not in visited)
                 visited.update(new)
                 part += new
             parts.append(part)

@@ -30,19 +30,7 @@ from gradtrace.draw.scene import Scene
 
 
 def drawings_of(scene: Scene) -> list[Drawing]:
-    """Return the drawings of a scene: the first view, and one for each group that can be opened.
-
-    >>> import torch
-    >>> from gradtrace import trace
-    >>> from gradtrace.player.trace_scene import scene_of
-    >>> def program():
-    ...     x = torch.ones(1, requires_grad=True)
-    ...     y = x.exp()
-    >>> (view,) = drawings_of(scene_of(trace(program)))
-    >>> leaf, operation = view.boxes
-    >>> leaf.y < operation.y, [(edge.start, edge.end) for edge in view.edges]
-    (True, [(1, 0)])
-    """
+    """Return the drawings of a scene: the first view, and one for each group that can be opened."""
     at_home: dict[int, list[int]] = defaultdict(list)
     for k, tensor in enumerate(scene.tensors):
         if tensor is not None:
@@ -51,7 +39,6 @@ def drawings_of(scene: Scene) -> list[Drawing]:
     drawings: list[Drawing] = []
     plans: list[Plan] = []
     placed: dict[object, Placement] = {}
-
     tried: list[tuple[list[int | Group], Plan, Placement]] = []
 
     def excess(view: View) -> float:

@@ -98,10 +98,7 @@ def best_placement(plan: Plan) -> Placement:
 
 
 def _placement(plan: Plan, lifted: set[int], abreast: int | None = None) -> Placement:
-    """Place a plan; ``lifted`` are sources that stand above all columns.
-
-    At most ``abreast`` parts stand side by side, the others below them.
-    """
+    """Place a plan; ``lifted`` and ``abreast`` are as in :func:`assign_layers`."""
     tensors: dict[int, list[int]] = defaultdict(list)
     for k, tensor_box in enumerate(plan.tensors):
         tensors[tensor_box.box].append(k)
@@ -133,10 +130,7 @@ def _placement(plan: Plan, lifted: set[int], abreast: int | None = None) -> Plac
 
 
 def _in_columns(rows: list[list[int]], units: list[_Unit], above: float) -> list[list[list[int]]]:
-    """Divide the rows of a part into the fewest columns that fit the panel, or that come closest.
-
-    ``above`` is the height of the rows over them.
-    """
+    """Divide a part into the fewest columns that fit the panel below a height of ``above``."""
     heights = [_row_height(row, units) + GAP_Y for row in rows]
     widths = [_row_width(row, units) for row in rows]
     least, best = float("inf"), [rows]
@@ -257,7 +251,6 @@ def _label_end(box: Box) -> float:
 
 
 def _stack_height(tensors: list[TensorBox]) -> float:
-    """Return the height of a vertical stack of tensors."""
     return sum(tensor.height for tensor in tensors) + BETWEEN_TENSORS * max(0, len(tensors) - 1)
 
 

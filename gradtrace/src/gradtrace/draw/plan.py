@@ -19,7 +19,7 @@ from gradtrace.draw.drawing import (
 from gradtrace.draw.groups import Group, View
 from gradtrace.draw.scene import Scene, clipped
 
-_TENSOR_TEXT = "999.9 MB"
+_TENSOR_WIDTH = round(len("999.9 MB") * CHARACTER, 1)
 _TENSOR_HEIGHT = 22.0
 _MOST_TENSORS = 4  # of one folded box
 _STUBS = 5  # neighbours of an open group that are drawn, before it and after it
@@ -200,15 +200,8 @@ def add_tensors(scene: Scene, plan: Plan, at_home: Mapping[int, list[int]]) -> N
             if tensor.life is not None:
                 begin, end = plan.lives[number]
                 plan.lives[number] = min(begin, tensor.life[0]), max(end, tensor.life[1])
-            plan.tensors.append(
-                TensorBox(
-                    k,
-                    number,
-                    round(len(_TENSOR_TEXT) * CHARACTER, 1),
-                    _TENSOR_HEIGHT,
-                    round(NAMES + tensor.room * CHARACTER, 1) if tensor.named else 0.0,
-                )
-            )
+            room = round(NAMES + tensor.room * CHARACTER, 1) if tensor.named else 0.0
+            plan.tensors.append(TensorBox(k, number, _TENSOR_WIDTH, _TENSOR_HEIGHT, room))
 
 
 def _crosses_border(scene: Scene, plan: Plan, k: int, home: int) -> bool:

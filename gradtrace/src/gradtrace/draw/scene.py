@@ -110,10 +110,6 @@ def module_of(label: str) -> tuple[str, ...]:
 
 
 def clipped(label: str, more: int = 0) -> str:
-    """Shorten a label to the width of a box that has room for ``more`` characters after it.
-
-    >>> clipped("a" * 33)
-    'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…'
-    """
+    """Shorten a label to the width of a box that has room for ``more`` characters after it."""
     longest = _LONGEST_TITLE - more
     return label if len(label) <= longest else label[: longest - 1] + "…"

@@ -139,8 +139,7 @@ def _box(box: Box, face: Face) -> str:
     dashes = ' stroke-dasharray="1 4"' if is_stub else ' stroke-dasharray="5 4"' * face.dashed
     shape = (
         f'<rect x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" height="{box.height:g}" '
-        f'rx="{14 if box.kind == "leaf" else 3}" stroke="currentColor" '
-        f'stroke-width="1.2" '
+        f'rx="{14 if box.kind == "leaf" else 3}" stroke="currentColor" stroke-width="1.2" '
         f'fill="currentColor" fill-opacity="{0 if face.dashed or is_stub else 0.07}"{dashes}/>'
     )
     if box.kind == "group":  # a stack, because the group has more nodes

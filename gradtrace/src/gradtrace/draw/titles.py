@@ -62,11 +62,8 @@ def _name_after_members(scene: Scene, group: Group) -> str:
         return ".".join(group.path)
     if group.kind == "range" and titles:
         return titles[0] if len(titles) == 1 else _span(titles[0], titles[-1])
-    if (
-        group.lines is not None
-        and group.moments is not None
-        and group.moments[0] < group.moments[1]
-    ):
+    begin, end = group.moments or (0, 0)
+    if group.lines is not None and begin < end:
         first, last = group.lines
         return f"line {first}" if first == last else f"lines {first} to {last}"
     names = [scene.nodes[i].name for i in group.nodes() if not scene.nodes[i].leaf]
@@ -80,11 +77,7 @@ _COMMA, _AND = ", ", " + "  # between modules, and before the operations that fo
 
 
 def operation_name(name: str) -> str:
-    """Return the name of an operation, from that of its node.
-
-    >>> operation_name("TanhBackward0"), operation_name("AddBackward1")
-    ('Tanh', 'Add')
-    """
+    """Return the name of an operation, from that of its node: ``Tanh`` of ``TanhBackward0``."""
     return re.sub(r"Backward\d*$", "", name)
 
 
@@ -166,10 +159,6 @@ def _iteration_of(scene: Scene, item: int | Group, line: int | None) -> int | st
 
 
 def _span(first: str, last: str) -> str:
-    """Return the title of a range, given the titles of its first and last items.
-
-    >>> _span("model.layers.0", "model.layers.11")
-    'model.layers.0 to 11'
-    """
+    """Return the title of a range from those of its ends: ``model.layers.0 to 11``."""
     shared = len(common_prefix([tuple(first.split(".")), tuple(last.split("."))]))
     return f"{first} to {'.'.join(last.split('.')[shared:])}"

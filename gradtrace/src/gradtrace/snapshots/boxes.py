@@ -12,13 +12,7 @@ _GLYPHS = {FREED: "□", "modified": "▲", "packed": "◧"}
 
 
 def label_of(node: Node) -> str:
-    """Return the title of a node's box.
-
-    >>> import torch
-    >>> from gradtrace import snapshot
-    >>> [label_of(node) for node in snapshot(torch.ones(2, requires_grad=True).exp()).nodes]
-    ['ExpBackward0', 'leaf [2]']
-    """
+    """Return the title of a node's box: ``ExpBackward0``, ``layer.weight`` or ``leaf [2]``."""
     if node.leaf is None:
         return node.name
     return node.leaf.name or f"leaf {shape_text(node.leaf.shape)}"
@@ -56,7 +50,6 @@ def module_path(node: Node, model: str) -> tuple[str, ...]:
 
 
 def scene_of_nodes(nodes: Sequence[Node], links: Sequence[Sequence[int]], model: str = "") -> Scene:
-    """Return the scene of a snapshot's nodes."""
     leaves = {node.leaf.storage for node in nodes if node.leaf is not None}
     scene_nodes = [
         SceneNode(

@@ -51,10 +51,8 @@ def read_function_source(name: str, code: CodeType) -> FunctionSource:
     branches = []
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.ClassDef):
-            first_in_body = _first_inside(node)
-            last = (
-                node.end_lineno if first_in_body is None else first_in_body - 1
-            )  # of its head, if it has one
+            body = _first_inside(node)  # if it has one, its head ends before
+            last = node.end_lineno if body is None else body - 1
             if last is not None and last > node.lineno:
                 statements[node.lineno] = last
             for block in _blocks(node):

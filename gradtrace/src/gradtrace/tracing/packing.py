@@ -21,10 +21,9 @@ def packed(value: Any) -> dict[str, Any]:
     >>> class Point(typing.NamedTuple):
     ...     x: int
     ...     y: int
-    >>> packed([Point(1, 2), Point(1, 2), ()])["shared"]
-    [[1, 1, 2]]
-    >>> packed([Point(1, 2), Point(1, 2), ()])["value"]
-    [0, [0], [0], []]
+    >>> data = packed([Point(1, 2), Point(1, 2), ()])
+    >>> data["shared"], data["value"]
+    ([[1, 1, 2]], [0, [0], [0], []])
     """
     classes: dict[type, list[str]] = {}
     items: list[Any] = []  # every distinct list or dict, inner ones first

@@ -302,14 +302,12 @@ class _Recorder:
         return (None, None) if self.line is None else (peak, device)
 
     def variable(self, name: str, tensor: torch.Tensor, node: int | None) -> Variable:
-        cut_off = is_cut_off(tensor)
-        leaf = not cut_off and tensor.is_leaf
         grad = gradient_of(tensor)
         row = (
             name,
             tuple(shape_of(tensor)),
             tensor.requires_grad,
-            leaf,
+            not is_cut_off(tensor) and tensor.is_leaf,
             version_of(tensor),
             None if grad is None else self.text_of(grad, numbers_of),
             node,
@@ -345,11 +343,10 @@ class _Recorder:
         lines = (n for frame, n in walk_tb(exception.__traceback__) if frame.f_code is self.code)
         line = next(lines, last)
         line = self.statement.get(line, line)
-        raised_by_steps = (step.raised for step in reversed(self.steps) if step.raised is not None)
         raised = _raised(exception, line)
-        return next(
-            (r for r in raised_by_steps if dataclasses.replace(r, node=None) == raised), raised
-        )
+        recorded = (step.raised for step in reversed(self.steps) if step.raised is not None)
+        same = (one for one in recorded if dataclasses.replace(one, node=None) == raised)
+        return next(same, raised)
 
     def first_line(self, frame: FrameType) -> int:
         """Return the first line of the statement that the frame is executing."""
@@ -359,20 +356,8 @@ class _Recorder:
 class CallRecorder(_Recorder):
     """Records the first call of a function that may not be defined yet.
 
-    Run the program inside this context manager, then call :meth:`data`.
-
-    Args:
-        path: the file of the function, as in the ``co_filename`` of its code.
-        name: its name, or its qualified name (``Model.forward``).
-
-    >>> import torch
-    >>> def twice():
-    ...     x = torch.ones(3, requires_grad=True)
-    ...     return x * 2
-    >>> with CallRecorder(twice.__code__.co_filename, "twice") as recorder:
-    ...     _ = twice()
-    >>> recorder.data()
-    TraceData(twice, 3 steps, no error)
+    Run the program inside this context manager, then call :meth:`data`. ``path`` is the function's
+    file, as in the ``co_filename`` of its code; ``name`` may be qualified (``Model.forward``).
     """
 
     def __init__(self, path: str, name: str):

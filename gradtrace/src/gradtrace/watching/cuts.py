@@ -109,7 +109,6 @@ class Cuts:
         return None if alive is None or alive.expired() else cut
 
     def set_read(self, values: object, cut: Cut) -> None:
-        """Store the cut of numbers that Python read."""
         for number in _numbers(values):
             _bounded(self._read)[number] = cut
 

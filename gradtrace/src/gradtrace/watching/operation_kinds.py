@@ -49,8 +49,9 @@ _KIND_OF_NAME = {
     "grad": GRADIENT,
     "_set_grad_enabled": SET_GRAD_MODE,
     "__setitem__": SET_ITEM,
-    **dict.fromkeys(("__set__", "_record_function_enter_new", "_record_function_exit"), NO_EFFECT),
+    **dict.fromkeys(("_record_function_enter_new", "_record_function_exit"), NO_EFFECT),
 }  # fmt: skip
+_KIND_OF_SETTING = {"requires_grad": SET_REQUIRES_GRAD, "data": SET_DATA}
 # Of PyTorch's own functions, which stay.
 KINDS: dict[Callable[..., Any], str] = dict.fromkeys(_FACTS, FACT)
 
@@ -62,10 +63,8 @@ def kind_of(func: Callable[..., Any]) -> str:
     if name == "__get__" and owner is not None:
         name = owner.__name__
         kind = GRAD_ATTRIBUTE if name == "grad" else _KIND_OF_NAME.get(name, OTHER)
-    elif name == "__set__" and getattr(owner, "__name__", "") == "requires_grad":
-        kind = SET_REQUIRES_GRAD
-    elif name == "__set__" and getattr(owner, "__name__", "") == "data":
-        kind = SET_DATA
+    elif name == "__set__":
+        kind = _KIND_OF_SETTING.get(getattr(owner, "__name__", ""), NO_EFFECT)
     else:
         kind = _KIND_OF_NAME.get(name.partition(".")[2] or name, OTHER)
     if not isinstance(func, FunctionType) or func.__module__.startswith("torch"):

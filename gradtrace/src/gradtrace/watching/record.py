@@ -349,13 +349,9 @@ class Timeline:
         self.closure_ran = False  # in this step
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # that stepped
         # Of each optimizer the last call that began when its gradients were cleared.
-        self.cleared: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = (
-            weakref.WeakKeyDictionary()
-        )
+        self.cleared = weakref.WeakKeyDictionary[torch.optim.Optimizer, int]()
         # Of each optimizer the calls whose gradients its last step used.
-        self.followed: weakref.WeakKeyDictionary[torch.optim.Optimizer, list[BackwardCall]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self.followed = weakref.WeakKeyDictionary[torch.optim.Optimizer, list[BackwardCall]]()
         self.strays: dict[int, Stray] = {}  # leaves of no optimizer, by their identity
         self.lines = Lines()
         self.cuts = Cuts()
@@ -458,7 +454,6 @@ class Timeline:
         self.last_write = max(self.last_write, edit.sequence_nr)
 
     def exported(self, storage: int, export: Export) -> None:
-        """Record the contents of a storage that code outside of PyTorch can write to."""
         _latest(self.exports, storage, _MAX_EXPORTED, _MAX_EXPORTS).append(export)
 
     def edits_since(self, sequence_nr: int, storage: int) -> Iterator[Modification]:
