@@ -587,6 +587,37 @@ def test_a_view_is_detached_out_of_place(list_candidates):
         assert line in {one.title for one in listed}
 
 
+def test_a_tensor_is_cloned_before_each_of_its_changes(list_candidates):
+    text = "h[0] = f(h)\nh[1] = f(h)\nh.sum().backward()\n"
+    listed = list_candidates(text, 3, family="modified", cause="inplace_on_saved", began_at=2)
+    cloned = edited(listed, "h = h.clone() before each in-place change")
+    assert cloned == "h = h.clone()\nh[0] = f(h)\nh = h.clone()\nh[1] = f(h)\nh.sum().backward()\n"
+
+
+def test_what_a_loop_computed_is_computed_again_in_the_next(list_candidates):
+    text = (
+        "for x in data:\n    fake = G(x)\n    D(fake.detach()).backward()\n"
+        "for _ in range(3):\n    loss = D(fake)\n    loss.backward()\n    opt.step()\n"
+    )
+    listed = list_candidates(text, 6, family="modified", cause="step_between", began_at=7)
+    again = edited(listed, "again, before line 5: fake = G(x)")
+    assert again == text.replace("    loss = D", "    fake = G(x)\n    loss = D")
+    drawn = text.replace("G(x)", "G(torch.randn(2))")
+    listed = list_candidates(drawn, 6, family="modified", cause="step_between", began_at=7)
+    assert not any("fake = " in one.title for one in listed)
+
+
+def test_what_the_advice_names_is_detached_after_it_is_made(list_candidates):
+    text = (
+        "a, b = actor(x)\nlosses = [q(a) - b for q in critics]\n"
+        "for loss in losses:\n    loss.backward()\n"
+    )
+    variables = [("a", "tensor"), ("b", "tensor")]
+    listed = list_candidates(text, 4, variables=variables, carried_by="a, b")
+    detached = edited(listed, "detach a and b")
+    assert detached == text.replace("(x)\n", "(x)\na = a.detach()\nb = b.detach()\n")
+
+
 def test_a_variable_of_a_loop_that_is_read_later_is_changed_out_of_place(list_candidates):
     text = NORMALIZE.replace("t.sub_(m)", "t.sub_(m); out.append(t)")
     facts = {"family": "modified", "cause": "inplace_on_saved"}

@@ -159,7 +159,8 @@ def without_inplace(failure: Failure) -> Iterator[Candidate]:
 
 
 def clone_the_written(failure: Failure) -> Iterator[Candidate]:
-    """Insert ``x = x.clone()`` before the in-place change."""
+    """Insert ``x = x.clone()`` before an in-place change of ``x``, or before each of them."""
+    together: dict[tuple[Source, str], list[Edit]] = {}
     for statement in _in_place_statements(failure):
         source, node = statement.source, statement.node
         if _loop_variables(source, node) and not _is_read_later(source, node):
@@ -169,7 +170,11 @@ def clone_the_written(failure: Failure) -> Iterator[Candidate]:
                 tensor = name.removesuffix(".data")
                 line = f"{tensor} = {tensor}.clone()"
                 title = f"{line} before line {statement.line.line}"
-                yield from edit(CLONE_WRITTEN, title, {source: source.insert(node, before=[line])})
+                edits = source.insert(node, before=[line])
+                yield from edit(CLONE_WRITTEN, title, {source: edits})
+                together.setdefault((source, line), []).extend(edits)
+    for (source, line), edits in together.items():
+        yield from edit(CLONE_WRITTEN, f"{line} before each in-place change", {source: edits})
 
 
 def clone_the_operand(failure: Failure) -> Iterator[Candidate]:

@@ -30,7 +30,8 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
     """Compute the loss again from the present weights, before the statement that failed.
 
     Each candidate repeats more of the statements that compute the loss, with the in-place changes
-    among them, but none that draws random numbers or the next batch, or adds to a sum.
+    among them, but none that draws random numbers or the next batch, or adds to a sum. The last one
+    computes again what another loop has computed for them.
     """
     for statement in failure.running:
         source = statement.source
@@ -56,6 +57,26 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
             title = f"again, before line {statement.line.line}: {'; '.join(lines)}"
             edits = source.insert(statement.node, before=lines)
             yield from edit(kinds.FORWARD_AGAIN, title, {source: edits})
+        lines = [source.code(node) for node in _from_other_loops(statement, needed)]
+        first = repeated[0] if repeated else statement.node
+        title = f"again, before line {first.lineno}: {'; '.join(lines)}"
+        yield from edit(kinds.FORWARD_AGAIN, title, {source: source.insert(first, before=lines)})
+
+
+def _from_other_loops(statement: Statement, needed: set[str]) -> Iterator[ast.Assign]:
+    """Yield the last calls that assign these names in loops before the one of the statement."""
+    source = statement.source
+    own_loops = [*source.loops_around(statement.node)]
+    last: dict[str, ast.Assign] = {}
+    for node in source.statements(source.scope_of(statement.node)):
+        if not isinstance(node, ast.Assign) or node.lineno >= statement.node.lineno:
+            continue
+        for name in writes(node) & needed:
+            last[name] = node
+    for node in dict.fromkeys(last.values()):
+        loops = [loop for loop in source.loops_around(node) if loop not in own_loops]
+        if loops and isinstance(node.value, ast.Call) and not DRAWS.search(source.code(node)):
+            yield node
 
 
 class _Action(NamedTuple):

@@ -258,11 +258,15 @@ def narrow_context(failure: Failure) -> Iterator[Candidate]:
 
 
 def detach_before_loop(failure: Failure) -> Iterator[Candidate]:
-    """Detach the variables that the advice names before the loop that uses them."""
+    """Detach the variables that the advice names, after they are made before a loop."""
     for statement, loop in failure.loops:
         source, types = statement.source, failure.variables(statement)
         names = [name for name in failure.carried if name in types and name not in writes(loop)]
-        edits = source.insert(loop, before=[_DETACHED[types[name]].format(name) for name in names])
+        lines = [_DETACHED[types[name]].format(name) for name in names]
+        making = [node for node in source.before(loop) if writes(node) & {*names}]
+        edits = (
+            source.insert(making[-1], after=lines) if making else source.insert(loop, before=lines)
+        )
         tensors, verb = " and ".join(names), "is" if len(names) == 1 else "are"
         question = f"{verb} {tensors} not to be trained?"
         yield from edit(kinds.DETACH, f"detach {tensors}", {source: edits}, question)
