@@ -40,6 +40,14 @@ function unfold(name, open) {
     if (fold.dataset.observe === name) fold.open = open;
 }
 
+/** Forget the answers to the questions `asked`, and ask them again. */
+function forget(asked) {
+  for (const [place, name] of asked) {
+    remember(name, null);
+    place.gradtrace?.ask();
+  }
+}
+
 /** Write a summary of the answers into every `.gradtrace-answers` of the page. */
 export function summarise() {
   /** @type {[Element, string, string][]} */
@@ -57,36 +65,14 @@ export function summarise() {
   for (const place of document.querySelectorAll(".gradtrace-answers")) {
     const answered = asked.filter(([, name]) => all[key(name)]);
     const right = answered.filter(([, name]) => all[key(name)].right);
-    const parts = [
-      element(
-        "p",
-        {},
-        answered.length
-          ? `You were right in ${right.length} of ${plural(asked.length, "question")} on this page.`
-          : `${plural(asked.length, "question")} on this page, none answered yet.`,
-      ),
-    ];
+    const questions = plural(asked.length, "question");
+    const sum = answered.length
+      ? `You were right in ${right.length} of ${questions} on this page.`
+      : `${questions} on this page, none answered yet.`;
+    const parts = [element("p", {}, sum)];
     if (answered.length) {
-      parts.push(
-        element("ul", {}, ...asked.map(item)),
-        element(
-          "button",
-          {
-            type: "button",
-            onclick: () => {
-              const kept = stored();
-              for (const [, name] of asked) {
-                delete kept[key(name)];
-                unfold(name, false);
-              }
-              store(kept);
-              for (const [asking] of asked) asking.gradtrace?.ask();
-              summarise();
-            },
-          },
-          "Forget these answers",
-        ),
-      );
+      const again = element("button", { onclick: () => forget(asked) }, "Forget these answers");
+      parts.push(element("ul", {}, ...asked.map(item)), again);
     }
     place.replaceChildren(...(asked.length ? parts : []));
   }

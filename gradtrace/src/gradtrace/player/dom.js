@@ -17,7 +17,30 @@ export const shape = (tag, attributes = {}, ...children) =>
   build(document.createElementNS(SVG, tag), attributes, children);
 
 export const button = (text, label, onclick, attributes = {}) =>
-  element("button", { type: "button", "aria-label": label, title: label, onclick, ...attributes }, text);
+  element("button", { "aria-label": label, title: label, onclick, ...attributes }, text);
+
+/** Return the listeners of an element with this `id` that call `onLight(id)` while it is pointed at, then `onLight(null)`. */
+export const pointedAt = (onLight, id) => ({
+  onpointerenter: () => onLight(id),
+  onpointerleave: () => onLight(null),
+  onfocus: () => onLight(id),
+  onblur: () => onLight(null),
+});
+
+/** Let arrow keys move the focus among `parts`, by `roving(part)`, and Enter or the space bar press the focused one. */
+export function pressed(event, parts, roving) {
+  const at = parts.indexOf(event.composedPath()[0]);
+  const to = { ArrowUp: at - 1, ArrowDown: at + 1, Enter: at, " ": at }[event.key];
+  if (at < 0 || to === undefined) return;
+  event.preventDefault();
+  event.stopPropagation();
+  if (to === at) parts[at].dispatchEvent(new MouseEvent("click"));
+  else if (parts[to]) {
+    roving(parts[to]);
+    parts[to].focus();
+    parts[to].scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+}
 
 /** Return a flag with a sign, which is not read aloud, and a text. */
 export const signed = (kind, sign, text) =>

@@ -30,13 +30,11 @@ function target(line, other) {
   return [Math.max(from, indent), Math.max(to, indent + 1)];
 }
 
+/** Return the rows of a program in which nothing can be edited. */
+export const unedited = (program) =>
+  Object.entries(program).map(([number, text]) => ({ number: Number(number), text, sign: "" }));
+
 export class Edits {
-  /** @type {Record<string, string>} lines of the program that is shown */
-  program;
-
-  /** @type {Record<string, number>} the option of each control */
-  setting;
-
   /**
    * @param {{ name: string, kind: string, options: string[], edits: any[], combinations: number[][],
    *   sizes: Record<string, number>[], cell: any }} control
@@ -50,7 +48,7 @@ export class Edits {
     this.option = 0;
     this.panel = element("div", { class: "panel", role: "group", "aria-label": "Edits of the program", hidden: true });
     const quiet = (text, onclick, attributes = {}) =>
-      element("button", { type: "button", class: "quiet", onclick, ...attributes }, text);
+      element("button", { class: "quiet", onclick, ...attributes }, text);
     this.opener = quiet("", () => this.toggleMenu(), { title: "e", "aria-expanded": "false" });
     this.note = element("p", { class: "note", role: "status" });
     this.box = element(
@@ -75,7 +73,7 @@ export class Edits {
       this.note.textContent = "Running …";
       this.run(this.draft.value);
     };
-    const button = element("button", { type: "button", onclick: runDraft }, "Run this program");
+    const button = element("button", { onclick: runDraft }, "Run this program");
     this.own = element("div", { hidden: true }, this.draft, button);
     const copy = quiet("Copy as a cell", () => this.copy());
     this.panel.append(element("div", { class: "commit" }, copy), this.note, this.own);
@@ -86,9 +84,16 @@ export class Edits {
     return this.control.combinations[this.option] ?? [];
   }
 
-  /** Show an option, null for a program of the reader's own; `program` is the source that ran. */
+  /**
+   * Show an option, null for a program of the reader's own.
+   * @param {number | null} option
+   * @param {Record<string, string>} program the lines that ran
+   * @param {Record<string, number>} setting the option of each control
+   */
   show(option, program, setting) {
-    Object.assign(this, { option, program, setting });
+    this.option = option;
+    this.program = program;
+    this.setting = setting;
     this.checks.forEach((check, k) => (check.checked = this.active.includes(k)));
     const state = option === null ? ": your own" : this.active.length ? `: ${plural(this.active.length, "edit")}` : "";
     this.opener.textContent = `✎ Edit the program${state}`;
@@ -135,8 +140,7 @@ export class Edits {
    * program as written; a row without a number is no longer there; `spans` are `{ from, to, edits, isActive }`.
    */
   rows() {
-    if (this.option === null)
-      return Object.entries(this.program).map(([number, text]) => ({ number: Number(number), text, sign: "" }));
+    if (this.option === null) return unedited(this.program);
     const sizes = this.control.sizes[this.option];
     let number = Number(Object.keys(this.source)[0]);
     return Object.entries(this.source).flatMap(([key, text]) => {
@@ -158,13 +162,8 @@ export class Edits {
       const [from, to] = change?.isInsertion
         ? [change.from, change.from + change.size]
         : [now.search(/\S/), now.length];
-      return {
-        number,
-        text: now,
-        sign: "+",
-        line: change && line,
-        spans: [{ from, to, edits: active, isActive: true }],
-      };
+      const spans = [{ from, to, edits: active, isActive: true }];
+      return { number, text: now, sign: "+", line: change && line, spans };
     });
     const last = rows.at(-1);
     if (last?.sign) {
@@ -202,11 +201,8 @@ export class Edits {
 
   /** Map each line of the program that ran to a key that is equal in other combinations of edits. */
   keys() {
-    return new Map(
-      this.rows()
-        .filter(({ number }) => number !== null)
-        .map(({ number, line, text }) => [number, line ?? text]),
-    );
+    const present = this.rows().filter(({ number }) => number !== null);
+    return new Map(present.map(({ number, line, text }) => [number, line ?? text]));
   }
 
   /** Let the reader run a program of their own by `run(text)`; without a kernel, `run` is undefined. */
@@ -223,17 +219,8 @@ export class Edits {
       const choice = this.setting[argument] ?? 0;
       return `, ${argument}=${options[choice] ?? options[0]}`;
     });
-    const parts = [
-      definitions,
-      "from gradtrace import trace",
-      "",
-      "",
-      this.text,
-      "",
-      "",
-      `trace(${name}${given.join("")})`,
-    ];
-    return parts.join("\n");
+    const call = `trace(${name}${given.join("")})`;
+    return [definitions, "from gradtrace import trace", "", "", this.text, "", "", call].join("\n");
   }
 
   /** Copy the cell; where the page may not use the clipboard, show it to be copied by hand. */

@@ -1,7 +1,7 @@
 // The autograd graph: one view of it at a time. Boxes, tensors and arrows are drawn once a view;
 // a step only changes classes and texts, and redraws the references.
 
-import { button, bytes, element, listed, plural, shape, shortened } from "./dom.js";
+import { button, bytes, element, listed, plural, pointedAt, pressed, shape, shortened } from "./dom.js";
 import { longest } from "./inside.js";
 import { narrowed } from "./narrow.js";
 import { MARGIN, NARROW, Panel, READABLE, whole } from "./panel.js";
@@ -25,49 +25,35 @@ const LEGEND = [
 ];
 
 export class Graph extends Panel {
-  /** @type {number} the step of the timeline that is shown; undefined before the first one */
-  step;
-
-  /** @type {import("./inside.js").Inside | null} where the reader stepped into a line */
-  inside = null;
-
-  /** @type {(title: string) => void} called when a view is opened */
-  onOpen;
-
-  /** Call `onPick(kind, id)` when a node or tensor is chosen, `onLight(kind, id | null)` when one is pointed at. */
-  constructor(onPick, onLight) {
+  /**
+   * Call `onPick(kind, id)` when a node or tensor is chosen, `onLight(kind, id | null)` when one is pointed at,
+   * `onOpen(title)` when a view is opened.
+   */
+  constructor(onPick, onLight, onOpen) {
     super();
     this.onPick = onPick;
     this.onLight = onLight;
+    this.onOpen = onOpen;
     this.crumbs = element("div", { class: "crumbs", role: "group", "aria-label": "Levels of the graph" });
-    this.tools = element(
-      "div",
-      { class: "tools" },
+    const tools = [
       button("−", "Zoom out", () => this.zoom(1 / 1.25)),
       button("+", "Zoom in", () => this.zoom(1.25)),
       button("Fit", "Fit the drawing", () => this.fitWhole()),
-    );
+    ];
     this.empty = element("div", { class: "empty" }, "Nothing of this part of the graph exists at this step.");
     this.scroll = element("div", { class: "scroll", tabindex: "-1" });
     this.stage = element("div", { class: "stage" }, this.scroll, this.empty);
     this.told = element("p", { class: "told" }); // in place of the legend, while the reader is inside of a line
-    this.legend = element(
-      "ul",
-      { class: "legend" },
-      ...LEGEND.map(([kind, sign, text]) =>
-        element(
-          "li",
-          {},
-          element("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign),
-          element("span", {}, text),
-        ),
-      ),
-    );
+    const entries = LEGEND.map(([kind, sign, text]) => {
+      const shown = element("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign);
+      return element("li", {}, shown, element("span", {}, text));
+    });
+    this.legend = element("ul", { class: "legend" }, ...entries);
     this.foot = element("div", { class: "foot" }, this.told, this.legend);
     this.box = element(
       "div",
       { class: "graph", role: "group", "aria-label": "Autograd graph" },
-      element("div", { class: "head" }, this.crumbs, this.tools),
+      element("div", { class: "head" }, this.crumbs, element("div", { class: "tools" }, ...tools)),
       this.stage,
       this.foot,
     );
@@ -79,6 +65,7 @@ export class Graph extends Panel {
     this.trace = trace;
     this.lines = this.timeline = timeline;
     this.offered = null;
+    this.step = undefined; // until the first one is shown
     this.most = Math.max(1, ...trace.steps.map((step) => step.held[0]));
     this.foot.dataset.longest = longest(timeline);
     this.open(0);
@@ -143,15 +130,7 @@ export class Graph extends Panel {
 
   /** Return the attributes of a box or tensor that can be chosen by `onclick` and pointed at. */
   interactive(kind, id, onclick) {
-    return {
-      role: "button",
-      tabindex: "-1",
-      onclick,
-      onpointerenter: () => this.onLight(kind, id),
-      onpointerleave: () => this.onLight(kind, null),
-      onfocus: () => this.onLight(kind, id),
-      onblur: () => this.onLight(kind, null),
-    };
+    return { role: "button", tabindex: "-1", onclick, ...pointedAt((at) => this.onLight(kind, at), id) };
   }
 
   drawBox(box) {
@@ -183,18 +162,10 @@ export class Graph extends Panel {
     if (bar) parts.push(bar);
     if (box.end) parts.push(shape("path", { class: "edge", d: `M${x + width / 2} ${y + height}v13m-5 0h10` }));
     // On either side of the edge: further out a tensor may stand. The box's description says it aloud.
-    const below = (text, side, anchor) =>
-      shape(
-        "text",
-        {
-          class: "made",
-          x: x + width / 2 + 7 * side,
-          y: y + height + 11,
-          "text-anchor": anchor,
-          "aria-hidden": "true",
-        },
-        text,
-      );
+    const below = (text, side, anchor) => {
+      const place = { x: x + width / 2 + 7 * side, y: y + height + 11, "text-anchor": anchor };
+      return shape("text", { class: "made", "aria-hidden": "true", ...place }, text);
+    };
     if (box.end) parts.push(below("output", -1, "end"));
     if (box.outputs) parts.push(below(box.outputs, 1, "start"));
     const acts = this.interactive("nodes", nodes, () => this.act(box));
@@ -206,29 +177,16 @@ export class Graph extends Panel {
   drawThing(thing) {
     const { x, y, width, height, tensor } = thing;
     const face = shape("rect", { class: "face", x, y, width, height, rx: Math.min(8, height / 2) });
-    const size = shape(
-      "text",
-      { class: "size", x: x + width / 2, y: y + height / 2 + 4 },
-      bytes(this.trace.tensors[tensor].nbytes),
-    );
     const [right, middle] = [x + width, y + height / 2];
+    const size = shape("text", { class: "size", x: x + width / 2, y: middle + 4 });
     const names = thing.below
       ? shape("text", { class: "names", x: right, y: y + height + 15, "text-anchor": "end" })
       : shape("text", { class: "names", x: right + NAMES, y: middle + 4 });
-    const tie = shape("path", {
-      class: "reference name",
-      d: thing.below ? `M${right - 9} ${y + height}v4` : `M${right} ${middle}h7`,
-    });
+    const d = thing.below ? `M${right - 9} ${y + height}v4` : `M${right} ${middle}h7`;
+    const tie = shape("path", { class: "reference name", d });
     const acts = this.interactive("tensors", [tensor], () => this.onPick("tensor", tensor));
-    const group = shape(
-      "g",
-      { class: `thing ${this.trace.tensors[tensor].role}`, ...acts },
-      tie,
-      face,
-      names,
-      " ",
-      size,
-    );
+    const { role } = this.trace.tensors[tensor];
+    const group = shape("g", { class: `thing ${role}`, ...acts }, tie, face, names, " ", size);
     this.things.set(thing, { group, size, names, tie });
     return group;
   }
@@ -244,7 +202,7 @@ export class Graph extends Panel {
     const inside = this.scroll.contains(this.box.getRootNode().activeElement);
     this.open(view);
     if (inside) this.svg.querySelector("[tabindex='0']")?.focus();
-    this.onOpen?.(this.view.title);
+    this.onOpen(this.view.title);
   }
 
   showCrumbs() {
@@ -257,23 +215,23 @@ export class Graph extends Panel {
         const crumb =
           k === this.index
             ? element("span", { "aria-current": "true" }, name)
-            : element("button", { type: "button", onclick: () => this.enter(k) }, name);
-        return i ? [element("span", { class: "sep", "aria-hidden": "true" }, "›"), crumb] : [crumb];
+            : element("button", { onclick: () => this.enter(k) }, name);
+        return i ? [element("span", { "aria-hidden": "true" }, "›"), crumb] : [crumb];
       }),
     );
   }
 
   /** Show step `step` of a timeline; `inside` is set if its steps are the nodes of a line. */
   show(step, timeline = this.lines, inside = null) {
-    Object.assign(this, { step, timeline, inside, trace: timeline.trace });
+    this.step = step;
+    this.timeline = timeline;
+    this.inside = inside;
+    this.trace = timeline.trace;
     const { trace } = timeline;
     const now = timeline.at(step);
     const before = timeline.at(step - 1);
     const did = timeline.changes(step);
-    const changed = {
-      ...timeline.happened(step),
-      running: new Set(inside ? [inside.run(step).node] : []),
-    };
+    const changed = { ...timeline.happened(step), running: new Set(inside ? [inside.run(step).node] : []) };
     /** @type {{ x: number, y: number, width: number, height: number }[]} the places of small words */
     this.labels = [];
     let drawn = 0;
@@ -383,11 +341,8 @@ export class Graph extends Panel {
           box.kind === "group" && !leaves
             ? shortened(shared ? `${bytes(held)}, ${bytes(shared)} shared` : `${bytes(held)} held`, room)
             : "";
-      if (bar)
-        bar.setAttribute(
-          "width",
-          leaves ? 0 : Math.max(0, (box.width - 18) * Math.min(1, held / this.most)).toFixed(1),
-        );
+      const share = leaves ? 0 : Math.min(1, held / this.most);
+      bar?.setAttribute("width", Math.max(0, (box.width - 18) * share).toFixed(1));
       group.setAttribute("aria-description", describeGroup(box, present, freed, held, some));
       return;
     }
@@ -408,20 +363,13 @@ export class Graph extends Panel {
     this.trace.nodes[node].slots.forEach((slot, i) => {
       if (slot.empty || !texts[k]) return;
       const [state, version] = row.slots[i];
-      const what =
-        state === "modified"
-          ? `▲ v${version} ≠ v${slot.version}`
-          : state === "alive"
-            ? slot.nbytes === null
-              ? ""
-              : bytes(slot.nbytes)
-            : state;
+      let what = state;
+      if (state === "modified") what = `▲ v${version} ≠ v${slot.version}`;
+      else if (state === "alive") what = slot.nbytes === null ? "" : bytes(slot.nbytes);
       texts[k].textContent = shortened(`${slot.name}  ${what}`, room);
       texts[k].setAttribute("class", state === "alive" ? "" : state.replace(" ", "-"));
-      ports[k].setAttribute(
-        "class",
-        `port ${HELD.has(state) ? "held" : "loose"} ${state === "modified" ? "modified" : ""}`,
-      );
+      const held = HELD.has(state) ? "held" : "";
+      ports[k].setAttribute("class", `port ${held} ${state === "modified" ? "modified" : ""}`);
       k += 1;
     });
     if (row.state === "freed" && !k) title.textContent = `${shortened(box.title, room - 7)}  freed`;
@@ -518,33 +466,18 @@ export class Graph extends Panel {
       group.classList.toggle("picked", has(picked));
       group.classList.toggle("right", has(right));
     };
-    const none = [];
-    for (const [box, { group }] of this.boxes) {
-      const leaf =
-        kind === "tensor"
-          ? box.nodes.filter((node) => this.trace.nodes[node].leaf).map((node) => this.tensorOf(node))
-          : none;
-      mark(group, kind === "node" ? box.nodes : leaf);
+    for (const [{ nodes }, { group }] of this.boxes) {
+      const leaves = kind === "tensor" ? nodes.filter((node) => this.trace.nodes[node].leaf) : [];
+      mark(group, kind === "node" ? nodes : leaves.map((leaf) => this.tensorOf(leaf)));
     }
-    for (const [thing, { group }] of this.things) mark(group, kind === "tensor" ? [thing.tensor] : none);
+    for (const [{ tensor }, { group }] of this.things) mark(group, kind === "tensor" ? [tensor] : []);
   }
 
   key(event) {
-    const shown = [...this.svg.querySelectorAll("[role=button]")].filter(
-      (group) => !group.classList.contains("absent"),
-    );
-    const at = shown.indexOf(event.composedPath()[0]);
-    if (event.key === "Escape" && this.view.parent != null) this.enter(this.view.parent);
-    else if (at >= 0 && (event.key === "ArrowUp" || event.key === "ArrowDown")) {
-      const next = shown[at + (event.key === "ArrowDown" ? 1 : -1)];
-      if (next) {
-        this.roving(next);
-        next.focus();
-        next.scrollIntoView({ block: "nearest", inline: "nearest" });
-      }
-    } else if (at >= 0 && (event.key === "Enter" || event.key === " "))
-      shown[at].dispatchEvent(new MouseEvent("click"));
-    else return;
+    const shown = [...this.svg.querySelectorAll("[role=button]:not(.absent)")];
+    pressed(event, shown, (group) => this.roving(group));
+    if (event.key !== "Escape" || this.view.parent == null) return;
+    this.enter(this.view.parent);
     event.preventDefault();
     event.stopPropagation();
   }

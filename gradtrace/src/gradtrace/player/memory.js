@@ -3,7 +3,7 @@
 
 import { bytes, element, shape } from "./dom.js";
 
-const HEIGHT = 96;
+const HEIGHT = 96; // with BOTTOM it makes the height of the drawing, in player.css
 const LEFT = 58; // for the numbers of the axis
 const BOTTOM = 18;
 const TOP = 10;
@@ -73,25 +73,15 @@ export class Memory {
         if (!count) return [];
         const from = y(sum);
         sum += count;
-        return [
-          shape("rect", {
-            class: KINDS[i][0],
-            x,
-            width: Math.max(across - gap, 0.6),
-            y: Math.min(y(sum), from - 1.5),
-            height: Math.max(1.5, from - y(sum)),
-          }),
-        ];
+        const height = Math.max(1.5, from - y(sum));
+        return [shape("rect", { class: KINDS[i][0], x, y: from - height, width: Math.max(across - gap, 0.6), height })];
       });
       const { peak } = this.trace.steps[step];
       if (peak != null && peak > sum) {
         const centre = x + (across - gap) / 2;
-        drawn.push(
-          shape("path", {
-            class: "peak",
-            d: `M${centre} ${y(sum)}V${y(peak)}M${centre - Math.min(5, across / 3)} ${y(peak)}H${centre + Math.min(5, across / 3)}`,
-          }),
-        );
+        const half = Math.min(5, across / 3);
+        const d = `M${centre} ${y(sum)}V${y(peak)}M${centre - half} ${y(peak)}h${2 * half}`;
+        drawn.push(shape("path", { class: "peak", d }));
       }
       return shape("g", {}, ...drawn);
     });
@@ -101,14 +91,10 @@ export class Memory {
       const x = LEFT + (step + 0.5) * across;
       return [shape("text", { class: "axis", x, y: HEIGHT + 14, "text-anchor": "middle" }, String(ran))];
     });
-    this.cursor = shape(
-      "g",
-      { class: "cursor" },
-      shape("rect", { y: TOP - 4, height: HEIGHT + BOTTOM - TOP + 4, width: Math.max(across, 2) }),
-      shape("path", { d: `M0 ${HEIGHT}h${Math.max(across, 2)}` }),
-    );
+    const wide = Math.max(across, 2);
+    const ground = shape("rect", { y: TOP - 4, height: HEIGHT + BOTTOM - TOP + 4, width: wide });
+    this.cursor = shape("g", { class: "cursor" }, ground, shape("path", { d: `M0 ${HEIGHT}h${wide}` }));
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT + BOTTOM}`);
-    this.svg.style.height = `${HEIGHT + BOTTOM}px`;
     this.svg.replaceChildren(this.cursor, ...marks, ...this.bars, ...labels);
     this.across = across;
     if (this.step !== undefined) this.show(this.step, this.shown);

@@ -56,7 +56,8 @@ def module() -> str:
         text = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
         lines = (_without_spaces(line.strip()) for line in text.splitlines() if line.strip())
         text = "\n".join(lines)
-        text = re.sub(r"(?<=[{(\[,;])\n|\n(?=[.?:&|}\])])", "", text)  # notebooks store lines apart
+        # Notebooks store each line apart.
+        text = re.sub(r"(?<=[{}()\[,;>=?+&])\n(?!export)|\n(?=[.?:&|}\])])", "", text)
         parts.append(re.sub(r"[,;]+(?=})|,(?=[\])])", "", text))
     return "\n".join(parts)
 

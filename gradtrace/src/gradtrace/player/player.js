@@ -5,7 +5,7 @@
 import { recall, remember } from "./answers.js";
 import { drawControls, traceOf } from "./controls.js";
 import { button, element } from "./dom.js";
-import { Edits } from "./edits.js";
+import { Edits, unedited } from "./edits.js";
 import { Graph } from "./graph.js";
 import { Inside } from "./inside.js";
 import { Memory } from "./memory.js";
@@ -58,8 +58,8 @@ export class Player extends Stepping {
     this.graph = new Graph(
       (kind, id) => this.pickInGraph(kind, id),
       (kind, id) => this.light(kind, id),
+      (title) => (this.status.textContent = `Inside ${title || "the whole graph"}.`),
     );
-    this.graph.onOpen = (title) => (this.status.textContent = `Inside ${title || "the whole graph"}.`);
     this.memory = new Memory((step) => this.go(step));
     this.variables = new Variables((name) => this.light("name", name));
     this.controls = element("div", { class: "controls" });
@@ -81,33 +81,14 @@ export class Player extends Stepping {
     this.position = element("span", { class: "position" });
     this.outcome = element("div", { class: "outcome" });
     this.twin = element("div", { class: "twin mono" });
-    this.words = element(
-      "details",
-      { ontoggle: () => this.showTwin() },
-      element("summary", {}, "The graph in words"),
-      this.twin,
-    );
+    const summary = element("summary", {}, "The graph in words");
+    this.words = element("details", { ontoggle: () => this.showTwin() }, summary, this.twin);
     this.status = element("div", { class: "unseen", role: "status" });
     this.top = element("div", { class: "top" }, this.controls);
-    const buttons = element(
-      "div",
-      { class: "buttons" },
-      this.first,
-      this.back,
-      this.next,
-      this.into,
-      this.out,
-      this.last,
-    );
-    this.desk = element(
-      "div",
-      { class: "desk" },
-      this.asking,
-      this.top,
-      this.source.box,
-      this.graph.box,
-      element("div", { class: "bar" }, buttons, this.scrubber, this.position),
-    );
+    const buttons = element("div", { class: "buttons" }, this.first, this.back, ...ways, this.last);
+    const bar = element("div", { class: "bar" }, buttons, this.scrubber, this.position);
+    const parts = [this.asking, this.top, this.source.box, this.graph.box, bar];
+    this.desk = element("div", { class: "desk" }, ...parts);
     this.box = element(
       "section",
       { class: "player", onkeydown: (event) => this.key(event) },
@@ -212,8 +193,7 @@ export class Player extends Stepping {
     const { controls, question } = this.data;
     const right = question.right.map(String);
     const k = controls.findIndex(({ options }) => right.length && right.every((id) => options.includes(id)));
-    if (k >= 0 && this.steers)
-      this.choose(this.setting.map((option, i) => (i === k ? controls[k].options.indexOf(right[0]) : option)));
+    if (k >= 0 && this.steers) this.choose(this.setting.with(k, controls[k].options.indexOf(right[0])));
   }
 
   /** Store the answer in Python if the player is live, else in the browser. */
@@ -250,12 +230,7 @@ export class Player extends Stepping {
     const picked = new Set(question.picked);
     const right = question.open ? null : new Set(data.question.right);
     const { kind } = data.question;
-    const none = new Set();
-    this.source.offer(
-      kind === "line" && question.open ? question.ids : none,
-      kind === "line" ? picked : none,
-      kind === "line" ? right : null,
-    );
+    if (kind === "line") this.source.offer(question.open ? question.ids : new Set(), picked, right);
     this.graph.offer(kind, question.ids, picked, right);
   }
 
@@ -280,12 +255,9 @@ export class Player extends Stepping {
   setTrace(trace) {
     this.trace = trace;
     this.showEdits();
-    const rows =
-      this.edits?.rows() ??
-      Object.entries(trace.source).map(([line, text]) => ({ number: Number(line), text, sign: "" }));
+    const rows = this.edits?.rows() ?? unedited(trace.source);
     this.timeline = new Timeline(trace, this.edits?.keys());
     this.scrubber.max = this.timeline.last;
-    this.graph.step = undefined;
     this.graph.setTrace(trace, this.timeline);
     this.memory.setTrace(trace);
     const lines = Object.values(trace.source);
@@ -342,9 +314,8 @@ export class Player extends Stepping {
     if (k < 0 || !this.steers) return;
     const { controls } = this.data;
     if (!this.edits) {
-      this.edits = new Edits(controls[k], this.data.traces[0].source, (option) =>
-        this.choose(this.setting.map((other, i) => (i === k ? option : other))),
-      );
+      const choose = (option) => this.choose(this.setting.with(k, option));
+      this.edits = new Edits(controls[k], this.data.traces[0].source, choose);
       this.top.append(this.edits.box);
     }
     const chosen = Object.fromEntries(controls.map(({ name }, i) => [name, this.setting[i]]));

@@ -29,25 +29,15 @@ export class Question {
     this.many = data.kind === "choices";
     this.reply = element("div", { class: "reply" });
     this.chips = element("div", { class: "chips", role: "group", "aria-label": "Answers" });
-    this.check = element("button", { type: "button", class: "check", onclick: () => this.commit() }, "Check");
-    this.tell = element("button", { type: "button", class: "quiet", onclick: () => this.commit(true) }, "Show me");
-    this.again = element("button", { type: "button", class: "quiet", onclick: () => this.ask() }, "Ask me again");
+    this.check = element("button", { class: "check", onclick: () => this.commit() }, "Check");
+    this.tell = element("button", { class: "quiet", onclick: () => this.commit(true) }, "Show me");
+    this.again = element("button", { class: "quiet", onclick: () => this.ask() }, "Ask me again");
     this.hint = element("span", { class: "hint" });
-    const prompt = element(
-      "p",
-      { class: "prompt" },
-      element("span", { class: "badge" }, "Predict"),
-      element("span", {}, ...marked(data.prompt)),
-      this.again,
-    );
-    this.box = element(
-      "div",
-      { class: "question", role: "group", "aria-label": "Question" },
-      prompt,
-      this.chips,
-      element("div", { class: "commit" }, this.check, this.tell, this.hint),
-      this.reply,
-    );
+    const badge = element("span", { class: "badge" }, "Predict");
+    const prompt = element("p", { class: "prompt" }, badge, element("span", {}, ...marked(data.prompt)), this.again);
+    const commit = element("div", { class: "commit" }, this.check, this.tell, this.hint);
+    const about = { class: "question", role: "group", "aria-label": "Question" };
+    this.box = element("div", about, prompt, this.chips, commit, this.reply);
     this.draw();
   }
 
@@ -137,19 +127,16 @@ export class Question {
     this.chips.replaceChildren(
       ...chips.map(({ id, label }) => {
         const right = !open && data.right.includes(id);
-        return element(
-          "button",
-          {
-            type: "button",
-            "data-id": id,
-            class: `chip ${picked.includes(id) ? "picked" : ""} ${right ? "right" : ""}`,
-            "aria-pressed": String(picked.includes(id)),
-            "aria-disabled": String(!open),
-            onclick: () => this.pick(id),
-          },
-          ...(right ? ["✓ "] : !open && picked.includes(id) ? ["✗ "] : []),
-          ...marked(String(label)),
-        );
+        const isPicked = picked.includes(id);
+        const about = {
+          "data-id": id,
+          class: `chip ${isPicked ? "picked" : ""} ${right ? "right" : ""}`,
+          "aria-pressed": String(isPicked),
+          "aria-disabled": String(!open),
+          onclick: () => this.pick(id),
+        };
+        const sign = right ? "✓ " : !open && isPicked ? "✗ " : "";
+        return element("button", about, sign, ...marked(String(label)));
       }),
     );
     if (focused !== undefined) [...this.chips.children].find((chip) => chip.dataset.id === focused)?.focus();

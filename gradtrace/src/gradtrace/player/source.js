@@ -1,6 +1,6 @@
 // The program: which line runs next, which has just run, what it did, and lines as answers.
 
-import { element, plural, signed } from "./dom.js";
+import { element, plural, pointedAt, pressed, signed } from "./dom.js";
 import { coloured, tokenize } from "./python.js";
 
 const HANG = 2; // further than the line itself, in characters
@@ -15,11 +15,8 @@ export class Source {
     this.onLight = onLight;
     this.onEdit = onEdit;
     this.list = element("div", { class: "lines" });
-    this.box = element(
-      "div",
-      { class: "source mono", role: "group", "aria-label": "Source code", tabindex: "-1" },
-      this.list,
-    );
+    const about = { class: "source mono", role: "group", "aria-label": "Source code", tabindex: "-1" };
+    this.box = element("div", about, this.list);
     this.lines = new Map();
     this.box.addEventListener("keydown", (event) => this.key(event));
   }
@@ -55,10 +52,7 @@ export class Source {
         class: sign && "added",
         "data-line": number,
         onclick: () => getSelection().isCollapsed && this.onPick(number),
-        onpointerenter: () => this.onLight(number),
-        onpointerleave: () => this.onLight(null),
-        onfocus: () => this.onLight(number),
-        onblur: () => this.onLight(null),
+        ...pointedAt(this.onLight, number),
       },
       mark,
       element("span", { class: "number" }, String(number)),
@@ -87,18 +81,9 @@ export class Source {
     const parts = spans.flatMap(({ from, to, edits, isActive }) => {
       const before = coloured(slice(words, at, from));
       at = to;
-      const onclick = (event) => {
-        if (!getSelection().isCollapsed || !this.onEdit(edits)) return;
-        event.stopPropagation();
-      };
-      return [
-        ...before,
-        element(
-          "span",
-          { class: isActive ? "edit" : "can-edit", onclick },
-          ...(from === to ? [element("span", { class: "pen" }, " ✎")] : coloured(slice(words, from, to))),
-        ),
-      ];
+      const onclick = (event) => getSelection().isCollapsed && this.onEdit(edits) && event.stopPropagation();
+      const shown = from === to ? [element("span", { class: "pen" }, " ✎")] : coloured(slice(words, from, to));
+      return [...before, element("span", { class: isActive ? "edit" : "can-edit", onclick }, ...shown)];
     });
     return [...parts, ...coloured(slice(words, at, text.length))];
   }
@@ -107,55 +92,31 @@ export class Source {
   show(now, did) {
     const failed = now.raised?.line ?? null;
     const end = this.trace.statements[now.line] ?? now.line;
-    for (const [number, { item, mark, flags }] of this.lines) {
+    for (const [number, drawn] of this.lines) {
+      const { item, mark, flags } = drawn;
       const isNext = now.line !== null && number >= now.line && number <= end;
-      const isRan = number === now.ran;
       item.classList.toggle("next", isNext);
       item.classList.toggle("failed", number === failed);
-      item.classList.toggle("ran", isRan && number !== failed);
-      mark.textContent = number === failed ? "✗" : number === now.line ? "▶" : isRan ? "✓" : "";
-      flags.replaceChildren(
-        ...(number === (failed ?? now.ran ?? (now.run && now.line)) ? did : []).map(([kind, ...words]) =>
-          signed(kind, ...words),
-        ),
-      );
+      item.classList.toggle("ran", number === now.ran && number !== failed);
+      [mark.textContent, drawn.state] = marking(number, now);
+      const told = number === (failed ?? now.ran ?? (now.run && now.line)) ? did : [];
+      flags.replaceChildren(...told.map(([kind, sign, text]) => signed(kind, sign, text)));
     }
     this.line = now.line ?? failed ?? now.ran;
-    this.running = now.run !== undefined;
     this.name();
   }
 
   /** Set what is read aloud of each line: its text in one piece, although it may be broken, and its marks in words. */
   name() {
-    for (const [number, { item, flags, sign }] of this.lines) {
+    for (const [number, { item, flags, sign, state }] of this.lines) {
       const is = (name) => item.classList.contains(name);
-      const state = is("skipped")
-        ? "not run"
-        : is("failed")
-          ? "raised"
-          : number === this.line && is("next")
-            ? this.running
-              ? "runs now"
-              : "runs next"
-            : is("ran")
-              ? "has just run"
-              : "";
-      const answer = is("choice")
-        ? ""
-        : is("right")
-          ? is("picked")
-            ? "your answer, right"
-            : "the right answer"
-          : is("picked")
-            ? "your answer"
-            : "";
+      let answer = is("picked") ? "your answer" : "";
+      if (is("right")) answer = is("picked") ? "your answer, right" : "the right answer";
+      if (is("choice")) answer = "";
       const did = [...flags.children].map((flag) => flag.lastChild.textContent);
-      item.setAttribute(
-        "aria-label",
-        [`${sign ? "edited " : ""}line ${number} ${this.trace.source[number].trim() || "blank"}`, ...did, state, answer]
-          .filter(Boolean)
-          .join(", "),
-      );
+      const text = `${sign ? "edited " : ""}line ${number} ${this.trace.source[number].trim() || "blank"}`;
+      const said = [text, ...did, is("skipped") ? "not run" : state, answer];
+      item.setAttribute("aria-label", said.filter(Boolean).join(", "));
     }
   }
 
@@ -192,17 +153,15 @@ export class Source {
 
   key(event) {
     const items = [...this.lines.values()].map(({ item }) => item);
-    const at = items.indexOf(event.composedPath()[0]);
-    if (at < 0) return;
-    const to = { ArrowUp: at - 1, ArrowDown: at + 1 }[event.key];
-    if (to !== undefined && items[to]) {
-      this.roving(items[to]);
-      items[to].focus();
-    } else if (event.key === "Enter" || event.key === " ") items[at].click();
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
+    pressed(event, items, (item) => this.roving(item));
   }
+}
+
+/** Return the mark of a line at a step, and the same in words. */
+function marking(number, { raised, line, ran, run }) {
+  if (number === raised?.line) return ["✗", "raised"];
+  if (number === line) return ["▶", run ? "runs now" : "runs next"];
+  return number === ran ? ["✓", "has just run"] : ["", ""];
 }
 
 /** Return the style that indents the rest of a long line. */

@@ -1,7 +1,7 @@
 // The live tensors as a table. What the last line did to each is said in its last column; the
 // parameters of a module share one row until it is opened.
 
-import { bytes, dimensions, element, plural, signed } from "./dom.js";
+import { bytes, dimensions, element, plural, pointedAt, signed } from "./dom.js";
 
 const FOLD = 4; // as many leaves of one module share a row
 const HEAD = ["name", "this line", "shape", "value", "grad", "version", "requires_grad", "leaf"];
@@ -24,19 +24,10 @@ export class Variables {
     this.body = element("tbody");
     this.values = element("p", { class: "values mono" });
     const head = element("tr", {}, ...HEAD.map((text) => element("th", { scope: "col" }, text)));
-    const table = element(
-      "table",
-      { class: "mono" },
-      element("caption", {}, "Live tensors"),
-      element("thead", {}, head),
-      this.body,
-    );
-    this.box = element(
-      "div",
-      { class: "variables", tabindex: "0", role: "group", "aria-label": "Variables" },
-      table,
-      this.values,
-    );
+    const caption = element("caption", {}, "Live tensors");
+    const table = element("table", { class: "mono" }, caption, element("thead", {}, head), this.body);
+    const about = { class: "variables", tabindex: "0", role: "group", "aria-label": "Variables" };
+    this.box = element("div", about, table, this.values);
   }
 
   setTrace(trace) {
@@ -78,8 +69,7 @@ export class Variables {
   variable(row, inside, what) {
     const yes = (truth) => (truth ? "yes" : "no");
     const { name, shape, requires_grad, leaf, version, grad, value } = row;
-    const cells = [
-      name,
+    const texts = [
       dimensions(shape),
       value || "–",
       grad ?? "none",
@@ -87,23 +77,14 @@ export class Variables {
       yes(requires_grad),
       yes(leaf),
     ];
-    const texts = cells.map((text, i) =>
-      i
-        ? element("td", { "data-head": HEAD[i + 1] }, text)
-        : element("th", { scope: "row", class: inside && "inside" }, text),
-    );
-    return element(
-      "tr",
-      {
-        class: what.join(" "),
-        "data-name": name,
-        onpointerenter: () => this.onLight(name),
-        onpointerleave: () => this.onLight(null),
-      },
-      texts[0],
-      this.says(what),
-      ...texts.slice(1),
-    );
+    const about = {
+      class: what.join(" "),
+      "data-name": name,
+      ...pointedAt(this.onLight, name),
+    };
+    const head = element("th", { scope: "row", class: inside && "inside" }, name);
+    const cells = texts.map((text, i) => element("td", { "data-head": HEAD[i + 2] }, text));
+    return element("tr", about, head, this.says(what), ...cells);
   }
 
   says(what) {
@@ -117,20 +98,13 @@ export class Variables {
     const size = parameters.reduce((sum, { tensor }) => sum + (this.trace.tensors[tensor]?.nbytes ?? 0), 0);
     const gradients = parameters.filter((row) => row.grad !== null).length;
     const what = [...new Set(rows.flatMap((row) => did.variables.get(row.name) ?? []))];
-    const button = element(
-      "button",
-      {
-        type: "button",
-        class: "fold",
-        "aria-expanded": String(open),
-        onclick: () => {
-          open ? this.open.delete(name) : this.open.add(name);
-          this.show(...this.shown);
-          this.body.querySelector(`[data-group="${CSS.escape(name)}"] button`)?.focus();
-        },
-      },
-      `${open ? "▾" : "▸"} ${name}`,
-    );
+    const onclick = () => {
+      open ? this.open.delete(name) : this.open.add(name);
+      this.show(...this.shown);
+      this.body.querySelector(`[data-group="${CSS.escape(name)}"] button`)?.focus();
+    };
+    const about = { class: "fold", "aria-expanded": String(open), onclick };
+    const button = element("button", about, `${open ? "▾" : "▸"} ${name}`);
     const text = `${plural(parameters.length, "parameter")}, ${bytes(size)}, ${gradients} with grad${buffers ? `; ${plural(buffers, "buffer")}` : ""}`;
     return element(
       "tr",
