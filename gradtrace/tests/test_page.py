@@ -42,6 +42,13 @@ def test_the_page_has_a_title_and_a_language_and_asks_for_nothing(tmp_path):
     assert "Trying to backward" in text  # to be read where no script runs
 
 
+def test_the_title_of_a_function_without_a_name_is_text(tmp_path):
+    trace(lambda: 1).to_html(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<title>&lt;lambda&gt;, line by line</title>" in text
+    assert "Ends without an error." in text
+
+
 def test_text_that_is_none_can_be_written(tmp_path):
     def program():
         raise FileNotFoundError("bad file name \udcff")

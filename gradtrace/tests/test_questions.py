@@ -87,7 +87,9 @@ def test_a_function_of_one_line():
 
 def test_does_it_raise():
     assert put(DoesItRaise()).right == ("raises",)
-    assert put(DoesItRaise(setting={"retain_graph": True})).right == ("runs",)
+    runs = put(DoesItRaise(setting={"retain_graph": True}, believes={"raises": "It is retained."}))
+    assert runs.right == ("runs",)
+    assert runs.replies["raises"] == "Ends without an error. It is retained."
 
 
 def test_the_node_that_is_freed_next():
@@ -125,6 +127,20 @@ def test_the_tensor_that_is_deleted_next():
     assert any(labels[tensor].startswith("y") for tensor in asked.right)
     backward = next(n for n, text in trace(program).source.items() if "loss.backward()" in text)
     assert asked.explanation.startswith(f"Line {backward} drops the last reference to: ")
+
+
+def test_tensors_without_a_name_are_called_by_their_savers_and_may_go_together():
+    def program():
+        x = torch.ones(2, requires_grad=True)
+        y = x.exp() * 2
+        loss = y.sum()
+        loss.backward()
+
+    ask = WhichTensorGoesNext(after="loss = y.sum()")
+    asked = ask.put_to(Program("program", lambda: trace(program)))
+    labels = [choice["label"] for choice in asked.choices]
+    savers = ["saved by MulBackward0, 8 B", "saved by ExpBackward0, 8 B"]
+    assert labels == ["y, 8 B", "loss, 4 B", *savers] and len(asked.right) == 2
 
 
 def test_bytes_are_counted_and_named():
@@ -172,6 +188,8 @@ def test_gradients():
 
 def test_settings():
     assert put(WhichSettings(control="retain_graph")).right == ("off",)
+    ends = put(WhichSettings(control="retain_graph", that=lambda seen: seen.error is None))
+    assert ends.right == ("on",) and ends.replies["on"] == "That is true with `on`."
     grows = WhichSettings(control="retain_graph", that=lambda seen: len(seen.steps) > 99)
     assert put(grows).right == ("none of them",)
 

@@ -1,11 +1,8 @@
 """Run a function for every setting of its controls, and play the traces.
 
-:func:`explore` reads its arguments as ``ipywidgets.interact`` does, with ipywidgets' own code.
-Every setting is traced beforehand, with the bytes that are alive inside of each line. The output
-that a notebook stores is a page that plays all traces without a kernel
+The output that a notebook stores is a page that plays all traces without a kernel
 (:func:`gradtrace.player.page.static_html`); while a kernel lives, the page, its
-:class:`~gradtrace.Player` and the controls' ipywidgets change together. With ``ask=`` the player
-asks a question before it shows the run (:mod:`gradtrace.questions`).
+:class:`~gradtrace.Player` and the controls' ipywidgets change together.
 """
 
 from __future__ import annotations

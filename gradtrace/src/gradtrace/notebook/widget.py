@@ -35,13 +35,6 @@ class Player(anywidget.AnyWidget):
 
     ``key`` selects the players on the page that are synchronized with this widget, none if it is
     empty; if several widgets have the same key, the players are synchronized with the newest one.
-
-    >>> from gradtrace import trace
-    >>> def fine():
-    ...     return 1
-    >>> player = Player(trace(fine))
-    >>> player.step
-    0
     """
 
     _esm = module()

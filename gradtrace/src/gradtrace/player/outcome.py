@@ -7,14 +7,7 @@ from gradtrace.tracing.steps import Raised, TraceData
 
 
 def describe_outcome(trace: TraceData) -> list[str]:
-    """Describe in sentences how the program ended.
-
-    >>> from gradtrace import trace
-    >>> def fine():
-    ...     return 1
-    >>> describe_outcome(trace(fine))
-    ['Ends without an error.']
-    """
+    """Describe in sentences how the program ended."""
     sentences = []
     if trace.error is None:
         sentences.append("Ends without an error.")

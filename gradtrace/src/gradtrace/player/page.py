@@ -40,9 +40,6 @@ def module() -> str:
     They share one scope, so the imports between them are left out, as are indentation and comments.
     Its default export is the object that anywidget renders with; ``mountAll()`` builds the players
     of a page.
-
-    >>> module().count("\\nimport "), module().count("\\nexport ")
-    (0, 1)
     """
     style = (_PLAYER / "player.css").read_text(encoding="utf-8")
     style = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)).strip()
@@ -118,10 +115,6 @@ def static_html(
         above: the first part of a page without scripts; by default instructions for a notebook.
 
     Without scripts the page shows the outcome of each setting as text, folded below a question.
-
-    >>> from gradtrace import trace
-    >>> "Ends without an error." in static_html([trace(lambda: 1)])
-    True
     """
     if not above:
         above = _hint("In Jupyter, run the cell or trust the notebook." + _script_of(carrier))
@@ -151,11 +144,7 @@ def static_html(
 
 
 def framed(page: str) -> str:
-    """Return the page in an ``<iframe>``, for hosts such as marimo that would not run its scripts.
-
-    >>> framed("<p>It's</p>").partition("srcdoc=")[2]
-    '"&lt;p&gt;It&#x27;s&lt;/p&gt;"></iframe>'
-    """
+    """Return the page in an ``<iframe>``, for hosts such as marimo that do not run its scripts."""
     return (
         '<iframe title="player" width="100%" height="720" frameborder="0" '
         f'srcdoc="{html.escape(page)}"></iframe>'
@@ -173,11 +162,6 @@ def standalone(
     """Return a whole page around :func:`static_html`, which works as a file and from a server.
 
     Without scripts the page shows the program's source, too.
-
-    >>> from gradtrace import trace
-    >>> page = standalone([trace(lambda: 1)], "a < b")
-    >>> page.startswith('<!doctype html><html lang="en">'), "<title>a &lt; b</title>" in page
-    (True, True)
     """
     name = html.escape(title)
     above = _hint("Save this file, and open it in a browser.") + _program(traces[0])

@@ -1,8 +1,4 @@
-"""The public interface of a trace: run a function line by line, and play the recording.
-
-:func:`gradtrace.tracing.tracer.record` runs the function and returns plain data;
-:mod:`gradtrace.player.page` plays it.
-"""
+"""The public interface of a trace: run a function line by line, and play the recording."""
 
 from __future__ import annotations
 

@@ -87,14 +87,7 @@ class WhichLineRaises(Asked):
 
 @dataclass(frozen=True, kw_only=True)
 class DoesItRaise(Asked):
-    """Ask whether the program raises with this setting.  ``believes`` has "raises" or "runs".
-
-    >>> from gradtrace import trace
-    >>> ask = DoesItRaise(believes={"raises": "It never calls backward()."})
-    >>> asked = ask.put_to(Program("fine", lambda: trace(lambda: 1)))
-    >>> asked.right, asked.replies["raises"]
-    (('runs',), 'Ends without an error. It never calls backward().')
-    """
+    """Ask whether the program raises with this setting.  ``believes`` has "raises" or "runs"."""
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         end = ending(trace)
@@ -173,18 +166,6 @@ class WhichTensorGoesNext(Asked):
     Nodes refer to the tensors that they saved, variables to those that they name.  Parameters and
     other leaves cannot be chosen.  ``believes`` has names of variables or indices in
     ``Trace.tensors``.  If one line deletes several, each of them is right.
-
-    >>> import torch
-    >>> from gradtrace import trace
-    >>> def program():
-    ...     x = torch.ones(2, requires_grad=True)
-    ...     y = x.exp() * 2
-    ...     loss = y.sum()
-    ...     loss.backward()
-    >>> ask = WhichTensorGoesNext(after="loss = y.sum()")
-    >>> asked = ask.put_to(Program("program", lambda: trace(program)))
-    >>> print([choice["label"] for choice in asked.choices], len(asked.right))
-    ['y, 8 B', 'loss, 4 B', 'saved by MulBackward0, 8 B', 'saved by ExpBackward0, 8 B'] 2
     """
 
     kind: ClassVar[str] = "tensor"
@@ -369,9 +350,6 @@ class WhichSettings(_AskedForSeveral):
     >>> asked = WhichSettings(control="retain").put_to(program)
     >>> asked.right, asked.replies["on"]
     (('off',), 'Ends without an error.')
-    >>> right = WhichSettings(control="retain", that=lambda seen: seen.error is None)
-    >>> right.put_to(program).replies["on"]
-    'That is true with `on`.'
     """
 
     control: str

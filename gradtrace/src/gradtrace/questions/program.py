@@ -172,8 +172,7 @@ class Asked:
 class TraceAnswer:
     """The answer that a trace gives: label and fact of each choice, and which choices are right.
 
-    ``place`` counts the nodes that the next line's backward pass runs until the answer is seen; 0
-    if a line shows it.
+    ``place`` is that of the :class:`~gradtrace.player.prompt.Question`.
     """
 
     prompt: str
