@@ -141,7 +141,7 @@ class Judge:
             self._other_objective(candidate, run),
             unused_gradient(self.original, run),
             *(f"a strict watch warns: {finding['explanation']}" for finding in findings[:1]),
-            *leaking,
+            leaking,
         )
         own_question = candidate.question or self._is_copy_meant(candidate, run)
         doubts = (

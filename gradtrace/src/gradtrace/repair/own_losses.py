@@ -32,16 +32,17 @@ def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
     return None
 
 
-def leaks(original: ProgramRun, run: ProgramRun, is_sum: bool) -> tuple[list[str], str | None]:
+def leaks(original: ProgramRun, run: ProgramRun, is_sum: bool) -> tuple[str | None, str | None]:
     """Object to steps whose gradient contains a part of a loss meant for other parameters.
 
     If an optimizer's parameters feed the loss of another one, the part may be intended, unless it
     opposes the rest of the gradient: then a question is returned instead.
     """
     if len(run.optimizers) < 2:
-        return [], None
-    targets = targets_of_calls(original if is_sum else run)
-    calls = {call.number: call for call in (original if is_sum else run).calls}
+        return None, None
+    program = original if is_sum else run
+    targets = targets_of_calls(program)
+    calls = {call.number: call for call in program.calls}
     question = None
     for step in run.steps:
         for key, numbers in step.calls.items():
@@ -64,8 +65,8 @@ def leaks(original: ProgramRun, run: ProgramRun, is_sum: bool) -> tuple[list[str
                     question = f"should {loss} also train the parameters of {optimizer}?"
                     continue
                 share = 100 * part.norm / own_part.norm if own_part.norm > ZERO else 100.0
-                return [
+                return (
                     f"the gradient of {loss} leaks into {optimizer}: the gradient of "
                     f"{original.names.get(key, key)} is {share:.0f} % off"
-                ], None
-    return [], question
+                ), None
+    return None, question

@@ -99,10 +99,8 @@ def _accepted(number: int, judgement: Judgement, result: str) -> Iterator[str | 
         yield f"Proven: {candidate.title}"
     else:
         yield f"{number}. {candidate.title}"
-        if judgement.question:
-            yield f"   right if the answer is yes: {judgement.question}"
-        else:
-            yield f"   right if {candidate.repair.when}"
+        question = judgement.question and f"the answer is yes: {judgement.question}"
+        yield f"   right if {question or candidate.repair.when}"
     yield ""
     yield candidate
     for line in judgement.evidence:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from gradtrace.autograd.syntax import Loop, reads, statements_computing, writes
-from gradtrace.repair.edits import Edit, Source, method_called
+from gradtrace.repair.edits import Edit, Source, call_of, method_called
 from gradtrace.repair.intent import targets_of_calls
 from gradtrace.repair.kinds import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
 from gradtrace.repair.run.observations import GraphVariable, ObservedCall, ProgramLine, ProgramRun
@@ -210,14 +210,10 @@ class Failure:
     def _statement(self, line: ProgramLine, callee: str) -> Statement | None:
         """Return the statement at a line; of several, the one that calls ``callee`` or backward."""
         source = self.source(line.file)
-        nodes = [] if source is None else source.statements_at(line.line)
-        if source is None or not nodes:
+        if source is None or not (nodes := source.statements_at(line.line)):
             return None
-        for node in nodes:
-            called = {method_called(call) for call in source.all(ast.Call, node)}
-            if called & {callee, "backward", "grad"}:
-                return Statement(source, node, line)
-        return Statement(source, nodes[-1], line)
+        calling = (node for node in nodes if call_of(source, node, callee, "backward", "grad"))
+        return Statement(source, next(calling, nodes[-1]), line)
 
 
 EditRule = Callable[[Failure], Iterable[Candidate]]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradtrace._torch import grad_fn_of
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import Found, Location, belongs_to_user, contents, files_of
 from gradtrace.autograd.syntax import reads_first
@@ -33,6 +34,11 @@ class Holder(NamedTuple):
     @property
     def root(self) -> str:
         return source.root_of(self.name)
+
+    @property
+    def node(self) -> Any:
+        """The node that computed the tensor; None if it has no graph."""
+        return grad_fn_of(self.value)
 
     @property
     def is_buffer(self) -> bool:

@@ -99,10 +99,8 @@ class SecondDerivativeEvidence(TextEvidence):
         if operation is None:
             return
         name = operation[1]
-        replacement = next(
-            (r for start, r in _REPLACEMENTS.items() if name.startswith(start)), None
-        )
-        self.names = {"operation": name, "replacement": replacement}
+        replacements = (r for start, r in _REPLACEMENTS.items() if name.startswith(start))
+        self.names = {"operation": name, "replacement": next(replacements, None)}
         node_name = f"{name.replace('_', '')}backward"
         live = walk(roots_of(self.outputs))[0]
         nodes = (n for n in live if re.sub(r"\d+$", "", n.name().lower()) == node_name)

@@ -160,7 +160,7 @@ class AskedEvidence(Evidence):
 
     def _computed_at(self) -> Location | None:
         """Return the line of the first variable that the outputs were computed from."""
-        nodes = ((_torch.grad_fn_of(v.value), v) for v in self.variables if not v.owners)
+        nodes = ((v.node, v) for v in self.variables if not v.owners)
         ages = {_torch.sequence_nr(node): v for node, v in nodes if node in self._nodes}
         missing = filter(None, map(_torch.grad_fn_of, self.missing))
         age = max(map(_torch.sequence_nr, missing), default=-1)
@@ -190,7 +190,7 @@ class AskedEvidence(Evidence):
     def unused(self) -> Holder | None:
         """The last variable that is computed from a missing input but not used for the outputs."""
         missing = {*roots_of(self.missing)}
-        nodes = {_torch.grad_fn_of(v.value): v for v in self.variables if "." not in v.name}
+        nodes = {v.node: v for v in self.variables if "." not in v.name}
         live, links = walk(nodes.keys() - {None} - set(walk(roots_of(self.outputs))[0]))
         starts = [i for i, node in enumerate(live) if node in missing]
         computed = {live[i] for i in reachable(users_of(links), starts)} & nodes.keys()

@@ -80,8 +80,7 @@ class ReuseEvidence(Evidence):
             return {"it": place_of(self.nested, "backward")}
         losses = self._roots_of(self.freeing), {*roots_of(self.outputs)}
         first, second = (
-            next((v.name for v in self.variables if _torch.grad_fn_of(v.value) in loss), None)
-            for loss in losses
+            next((v.name for v in self.variables if v.node in loss), None) for loss in losses
         )
         # One line may call backward() on several losses, also on others than these two.
         several, both = self.began_at == self.raised_at, first and second
@@ -129,7 +128,7 @@ class ReuseEvidence(Evidence):
 
     @cached_property
     def _origins(self) -> set[Any]:
-        constants = {_torch.grad_fn_of(v.value) for v in self.holders if v.is_constant}
+        constants = {v.node for v in self.holders if v.is_constant}
         nodes = {self.live[i] for i in (*self.entries, *self.crossing)}
         return {self._origin(node) for node in nodes - constants}
 
@@ -214,14 +213,14 @@ class ReuseEvidence(Evidence):
     def holders(self) -> list[Holder]:
         """The variables that hold a freed node, or one computed from it before the freeing call."""
         exact, old = {self.live[i] for i in self.entries}, self._computed_before
-        holders = [v for v in self.variables if _torch.grad_fn_of(v.value) in old]
+        holders = [v for v in self.variables if v.node in old]
         if holders:
-            return sorted(holders, key=lambda v: _torch.grad_fn_of(v.value) not in exact)
+            return sorted(holders, key=lambda v: v.node not in exact)
         # Otherwise those that last and hold the oldest node computed from it afterwards.
         later = {self.live[i]: self._number(i) for i in self._above if self.users[i]}
-        holders = [v for v in self.variables if _torch.grad_fn_of(v.value) in later and v.lasts]
-        oldest = min((later[_torch.grad_fn_of(v.value)] for v in holders), default=None)
-        return [v for v in holders if later[_torch.grad_fn_of(v.value)] == oldest]
+        holders = [v for v in self.variables if v.node in later and v.lasts]
+        oldest = min((later[v.node] for v in holders), default=None)
+        return [v for v in holders if later[v.node] == oldest]
 
     @cached_property
     def successors(self) -> list[Holder]:
@@ -230,11 +229,11 @@ class ReuseEvidence(Evidence):
         return [
             variable
             for variable in self.variables
-            if (node := _torch.grad_fn_of(variable.value)) is not None
-            and not isinstance(node, _torch.LEAF)
-            and _torch.sequence_nr(node) >= since
+            if variable.node is not None
+            and not isinstance(variable.node, _torch.LEAF)
+            and _torch.sequence_nr(variable.node) >= since
             and variable.carries
-            and self._origin(node) in self._origins
+            and self._origin(variable.node) in self._origins
         ]
 
     @cached_property
@@ -251,7 +250,7 @@ class ReuseEvidence(Evidence):
         exact = {self.live[i] for i in self.entries}
         several = len({id(self.earlier[i]) for i in self.entries}) > 1 and not self.passed_on
         known = self.variables if several and not self.stored else self.holders
-        holding = [v for v in known if _torch.grad_fn_of(v.value) in exact]
+        holding = [v for v in known if v.node in exact]
         # A plain variable that carries the tensor names it, even if a container holds it, too.
         plain = {id(v.value) for v in holding if not v.owners and v.carries}
         holding = [v for v in holding if not v.owners or id(v.value) not in plain]
@@ -268,21 +267,21 @@ class ReuseEvidence(Evidence):
         if self.first_trains_others:  # that loss reads only what no other entry was computed from
             inner = reachable(self.links, (j for i in self.entries for j in self.links[i]))
             nodes = {self.live[i] for i in inner}
-            naming = [v for v in naming if _torch.grad_fn_of(v.value) not in nodes] or naming
+            naming = [v for v in naming if v.node not in nodes] or naming
         named = carriers.tensors_of(naming, read.pop() if len(read) == 1 else None)
         leaves = {id(leaf) for leaf in self._leaves(self._inputs)}
         return named or carriers.output_of(leaves, self.variables)
 
     def _roots_of(self, call: BackwardCall) -> set[_torch.LiveNode]:
         """Return the nodes of variables on which an earlier call was made."""
-        nodes = {_torch.grad_fn_of(variable.value) for variable in self.variables} - {None}
+        nodes = {variable.node for variable in self.variables} - {None}
         freed = (node for node in nodes if freed_by(node) is call)
         return {node for node in freed if _torch.sequence_nr(node) in call.roots}
 
     @cached_property
     def every_entry_is_named(self) -> bool:
         """Whether the carriers hold or use each old input of later nodes, or one of its origin."""
-        nodes = [_torch.grad_fn_of(variable.value) for variable in self.carriers]
+        nodes = [variable.node for variable in self.carriers]
         origins = {self._origin(node) for node in nodes if node is not None}
         inputs = {self.live[i] for i in self._inputs_of_carriers}
         crossing = (self.live[i] for i in self.crossing)
@@ -308,10 +307,9 @@ class ReuseEvidence(Evidence):
     def _stored_nodes(self) -> set[_torch.LiveNode]:
         """The nodes of all tensors that the container holds."""
         return {
-            _torch.grad_fn_of(variable.value)
-            for variable in self.variables
-            if any(owner is self.container for owner in variable.owners)
-            and not variable.value.is_leaf
+            v.node
+            for v in self.variables
+            if any(owner is self.container for owner in v.owners) and not v.value.is_leaf
         }
 
     @cached_property
@@ -517,7 +515,7 @@ class ReuseEvidence(Evidence):
     @cached_property
     def _inputs_of_carriers(self) -> set[int]:
         """The carriers' nodes that are older than the freeing call, and all of their inputs."""
-        nodes = {_torch.grad_fn_of(v.value) for v in self.carriers} & self._computed_before
+        nodes = {v.node for v in self.carriers} & self._computed_before
         return reachable(self.links, (i for i, node in enumerate(self.live) if node in nodes))
 
     def _number(self, i: int) -> int:

@@ -90,14 +90,13 @@ def leaks(
         node = _torch.grad_fn_of(variable.value)
         if node is None or node in in_use:
             continue
-        total = sums.get(_torch.sequence_nr(node))
+        name, total = variable.name, sums.get(_torch.sequence_nr(node))
         made_at = timeline.line_of(_torch.sequence_nr(node))
         if node not in searched and len(searched) < _MOST:
             searched[node] = _spans_iterations(timeline, node)
         if total is not None and freed_by(node) is None:
-            yield finding("graph_grows", total.location, total.location, carried_by=variable.name)
+            yield finding("graph_grows", total.location, total.location, carried_by=name)
         elif made_at is not None and searched.get(node):
-            name = variable.name
             yield finding("graph_grows", made_at, made_at, carried_by=name, facts=("larger",))
         elif made_at is not None:
             inside = reversed(variable.owners)

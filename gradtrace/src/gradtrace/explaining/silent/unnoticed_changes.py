@@ -93,10 +93,8 @@ def _changed_export(
     exports = timeline.exports_of(storage)
     earlier = [export for export in exports if export.sequence_nr <= sequence_nr]
     export = earlier[-1] if earlier else next(iter(exports), None)
-    if export is None or tensor is None:
-        return None
-    memory = Memory.of(tensor)
-    if memory is None or not memory.overlaps(export.memory):
+    memory = None if tensor is None else Memory.of(tensor)
+    if export is None or memory is None or not memory.overlaps(export.memory):
         return None
     return None if checksum(export.memory.span) == export.checksum else export
 

@@ -50,11 +50,10 @@ def _is_update(source: Source, node: ast.stmt) -> bool:
 def _is_read_later(source: Source, node: ast.stmt) -> bool:
     """Whether the changed tensor may be read again: in a loop, as ``self.x``, or later."""
     changed = changes_in_place(node)
-    in_loop = any(True for _ in source.loops_around(node)) and not _loop_variables(source, node)
+    in_loop = any(source.loops_around(node)) and not _loop_variables(source, node)
+    is_attribute = any(name.startswith("self.") for name in changed)
     # An assignment, such as y = x.mul_(2), reads the tensor itself.
-    if in_loop or not isinstance(node, ast.AugAssign | ast.Expr):
-        return True
-    if any(name.startswith("self.") for name in changed):
+    if in_loop or is_attribute or not isinstance(node, ast.AugAssign | ast.Expr):
         return True
     end = source.lines(node)[-1]
     return any(

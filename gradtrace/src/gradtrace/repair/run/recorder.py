@@ -5,9 +5,6 @@ records the graph; after it, what the call added to each ``.grad``; at each step
 the gradients that the step uses and the calls from which they accumulated.  The program is not
 disturbed: the gradient of one loss *alone* is ``.grad`` after its backward call minus ``.grad``
 before it.
-
-Each tensor is recorded as a :class:`~gradtrace.repair.run.observations.Sample`, which can be
-compared with those of other processes.
 """
 
 from __future__ import annotations
