@@ -8,8 +8,6 @@ address that text has no links, so that none is dead.  A URL argument becomes th
 Neither torch nor gradtrace is needed.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -3,8 +3,6 @@
 Nothing is run here; cells that are too long or not Python are skipped.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import re

@@ -4,8 +4,6 @@ nbclient runs them.  Output that is useful only while a kernel runs (widget view
 stored, so that executing twice changes nothing.  Then the verdicts are written into the ledger.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

@@ -4,8 +4,6 @@ nbgrader does it, with the settings of ``nbgrader_config.py`` and without a grad
 is ``solutions/<name>/<name>.ipynb``, its exercise ``exercises/<name>/<name>.ipynb``.
 """
 
-from __future__ import annotations
-
 from contextlib import chdir
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The subset of Markdown in which claims and questions are written, as HTML."""
 
-from __future__ import annotations
-
 import html
 import re
 

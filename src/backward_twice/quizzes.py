@@ -10,8 +10,6 @@ not announced to screen readers, each run gives its elements new random names, a
 script from a CDN.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ With ``--record`` the result is also written into ``book/versions.csv``, which t
 shows; an existing row of this version is replaced.
 """
 
-from __future__ import annotations
-
 import csv
 import platform
 import shutil

@@ -5,8 +5,6 @@ answer cell, and the imports, functions, classes and assignments of other cells 
 uses.  So this module runs the same code in a fresh namespace, and prints what is missing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import random

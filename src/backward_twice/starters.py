@@ -8,8 +8,6 @@ exercise, and so is the word "Solution:" in its title.  ``nbgrader_config.py`` p
 :class:`ClearSolutionsKeepStarters` in the place of nbgrader's own step.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from nbformat import NotebookNode

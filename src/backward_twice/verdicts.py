@@ -7,8 +7,6 @@ that it tried, and the verdict follows.  Displayed, it leaves its data in the no
 evidence from the executed notebooks into the ledger.  No verdict is typed by hand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,12 +101,7 @@ class Verdict:
                 f"Claim {self.id} {self.verdict}</p>"
                 f"<p>{inline(self.claim)}</p><ul>{rows}</ul></div>"
             ),
-            MIME: {
-                "id": self.id,
-                "verdict": self.verdict,
-                "on": self.on,
-                "cases": self.cases,
-            },
+            MIME: {"id": self.id, "verdict": self.verdict, "on": self.on, "cases": self.cases},
         }
 
 

@@ -4,8 +4,6 @@ Everything happens in the notebook's own process, with public inputs.  Like the 
 it also prints the matching misconception and the smallest wrong case.
 """
 
-from __future__ import annotations
-
 import io
 import warnings
 from collections.abc import Callable
@@ -33,7 +31,6 @@ _PUBLIC_SEEDS = (0, 1)
 
 
 def _raised(task: Task, error: Exception) -> str:
-    """Describe an error, with the innermost line of the learner's code in its traceback, if any."""
     if isinstance(error, UnusableResult):
         return str(error)
     text = f"{task.answer} raised {type(error).__name__}: {error}"
@@ -232,8 +229,6 @@ _rehearsing: list[str] = []
 
 
 def _not_graded(name: str, task: Task, answer: Any, inputs: str) -> str:
-    """Return why the grader would judge this answer differently; "" if it would not."""
-
     def asks(again: Any) -> str:
         findings = task.findings(task.observe(again, inputs), inputs)
         return next((str(finding) for finding in findings if not finding.passed), "")

@@ -42,7 +42,6 @@ def _draw(draws):
 
 
 def _trained(script, number):
-    """Run a script; return its losses, its validation loss and its parameters."""
     file = f"<script {number}>"
     # An error in it is shown with its line.
     linecache.cache[file] = len(script), None, script.splitlines(keepends=True), file
@@ -56,7 +55,6 @@ def _trained(script, number):
 
 
 def _number_of_changes(script, repaired):
-    """Return how many lines of a script were replaced, removed or added."""
     matcher = difflib.SequenceMatcher(None, script.splitlines(), repaired.splitlines())
     return sum(max(b - a, d - c) for kind, a, b, c, d in matcher.get_opcodes() if kind != "equal")
 

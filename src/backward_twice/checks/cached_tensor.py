@@ -60,7 +60,6 @@ def _run(answer, weight, bias, u, phases, rate):
 
 
 def _expect(weight, bias, u, phases, rate):
-    """Compute the expected results from plain tensors, without a module, in float64."""
     weight, bias = leaves([weight, bias])
     u, results = u.double(), {}
     for i, phase in enumerate(phases, 1):

@@ -1,7 +1,5 @@
 """A task that asks its answer about several cases, such as programs, and judges each by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Comparison of a result with the right one, which gives a finding for each property."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The random numbers of a question: a seeded generator with the draws that questions share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any

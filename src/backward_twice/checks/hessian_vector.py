@@ -47,7 +47,6 @@ def _run_vectors(answer, x, vectors, **weights):
 
 
 def _expect_vectors(x, vectors, **weights):
-    """Return the products with the whole Hessian as a matrix, in float64."""
     f = _function(**{name: weight.double() for name, weight in weights.items()})
     hessian = torch.autograd.functional.hessian(f, x.double())
     products = {f"product with vector {i}": hessian @ v.double() for i, v in enumerate(vectors, 1)}
@@ -79,8 +78,6 @@ def _run_curvatures(answer, parameters, start, x, target, steps):
 
 
 def _expect_curvatures(parameters, start, x, target, steps):
-    """Return the curvatures computed from the whole Hessian as a matrix."""
-
     def loss(flat):
         parts = flat.split([parameter.numel() for parameter in parameters])
         shaped = [

@@ -49,7 +49,6 @@ def _run(answer, weights, chunks, rate, kind):
 
 
 def _expect(weights, chunks, rate, kind):
-    """Return the trained weights in double precision; each chunk has new leaves."""
     names, weights = list(weights), leaves(weights.values())
     hidden, inputs = weights[1].shape[1], weights[0].shape[1]
     recurrent, state = kind(inputs, hidden).double(), None
@@ -71,10 +70,7 @@ def _started_again(state, starts):
 
 
 train_on_chunks = Task(
-    "train_on_chunks",
-    _draw_lstm,
-    partial(_expect, kind=nn.LSTM),
-    partial(_run, kind=nn.LSTM),
+    "train_on_chunks", _draw_lstm, partial(_expect, kind=nn.LSTM), partial(_run, kind=nn.LSTM)
 )
 
 train_with_restarts = Task(

@@ -38,7 +38,6 @@ _LINES = {
 
 
 def _steps(steps, kind):
-    """Return the lines that run a chunk's steps."""
     lines = [
         f"for _ in range({steps}):",
         "    inputs.append(torch.ones(1, requires_grad=True))",

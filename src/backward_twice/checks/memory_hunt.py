@@ -151,7 +151,6 @@ def _run_train(answer, weights, batches, validation, decay, rate):
 
 
 def _expect_train(weights, batches, validation, decay, rate):
-    """Return the right results in float64: trained weights, validation losses, running average."""
     weights = leaves(weights)
     expected, average = {}, None
 

@@ -140,7 +140,6 @@ def _ask_for_error(answer, lines):
 
 
 def _program_asked(value, lines):
-    """Return the program itself, as the answer received it."""
     return "\n".join(lines)
 
 

@@ -1,7 +1,5 @@
 """The small networks of the questions, and their formulas, which give the right results."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import torch

@@ -5,8 +5,6 @@ JSON text.  A tensor becomes its values, its dtype and its shape; values survive
 else is accepted, and reading builds nothing else: no pickle, and no object that the sender defines.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -1,7 +1,5 @@
 """Recognise a wrong answer by the stored misconception with the same result."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from functools import cache, partial

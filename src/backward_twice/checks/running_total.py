@@ -40,7 +40,6 @@ def _run_training(answer, layers, batches, decay, rate):
 
 
 def _expect_training(layers, batches, decay, rate):
-    """Compute the expected results in float64, dividing each loss by a number without a graph."""
     weights, history = leaves(layers), []
     for x, target in batches:
         loss = (output_of(weights, x.double()) - target).square().mean()
@@ -63,14 +62,10 @@ def _draw_validation(draws):
 
 def _run_bytes(answer, batch_sizes, widths):
     all_batches, last_batch = answer(batch_sizes, widths)
-    return {
-        "bytes saved for total": all_batches,
-        "bytes saved for the last loss": last_batch,
-    }
+    return {"bytes saved for total": all_batches, "bytes saved for the last loss": last_batch}
 
 
 def _expect_bytes(batch_sizes, widths):
-    """Measure the bytes that the graphs of a sum of losses and of the last loss save."""
     layers = [nn.Linear(*pair) for pair in pairwise(widths)]
     between = [module for layer in layers for module in (nn.Tanh(), layer)][1:]
     net, total = nn.Sequential(*between), 0

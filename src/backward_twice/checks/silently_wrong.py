@@ -133,7 +133,6 @@ class _CallRecord:
 
 
 def _is_wrong(function, values, place):
-    """Whether autograd's gradient for one input differs from the finite differences."""
     leaves = [value.clone().requires_grad_(i == place) for i, value in enumerate(values)]
     return not gradcheck(function, leaves, raise_exception=False)
 

@@ -44,8 +44,7 @@ def _run(answer, weights, x, strengths):
     part[0].weight.register_hook(lambda _: order.append("gradient"))
     gradients = []
     saves = saves_beside(
-        [x, *part.parameters()],
-        lambda: gradients.extend(answer(part, x, list(strengths))),
+        [x, *part.parameters()], lambda: gradients.extend(answer(part, x, list(strengths)))
     )
     return {
         **{f"gradient, strength {n}": gradient for n, gradient in enumerate(gradients, 1)},

@@ -7,8 +7,6 @@ happens in one process (:func:`check`); the grader draws other inputs, calls the
 and judges outside it.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import re
@@ -135,7 +133,6 @@ class _Called:
 
 
 def _unusable(name: str, answer: Any, error: Exception) -> str:
-    """Describe why a result cannot be used."""
     returned = getattr(answer, "returned", "")
     if returned == kind_of(None):
         return f"{name} returned nothing (None), but its result is needed: is a return missing?"

@@ -91,7 +91,6 @@ def _run(answer, weights, batches, rate):
 
 
 def _results(counts, trained):
-    """Return the counts, and the parameters of each replica by name."""
     results = {_REDUCTIONS: counts}
     for replica, parameters in enumerate(trained):
         results |= {f"replica {replica}: {name}": value for name, value in parameters.items()}

@@ -66,7 +66,6 @@ def _run_steps(answer, steps):
 
 
 def _expect_steps(steps):
-    """Return the outcome of the steps, by running them in PyTorch."""
     tensors, products = {}, {}
     w = torch.ones(1, requires_grad=True)
     for step, name, *source in steps:

@@ -91,7 +91,6 @@ def _held(chain, shape):
 
 
 def _bytes_program(value, chain, shape):
-    """Return a program that prints the bytes that the chain saves for 2 × 3 values."""
     return "\n".join(
         [
             "from gradtrace import snapshot",

@@ -1,7 +1,5 @@
 """Write a file completely or not at all, so that no reader sees a part of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

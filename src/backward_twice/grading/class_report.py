@@ -9,8 +9,6 @@ For programs that compare sources, it also writes ``OUT/answers/<exercise>/<stud
 ``OUT/answers/given/<exercise>.py`` with the code of the master, the solution included.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import re
@@ -146,7 +144,6 @@ def write_answers(folder: Path, journal: Journal, masters: Mapping[str, Path]) -
 
 
 def _names(grades: Path) -> dict[Key, str]:
-    """Return the names in a table of grades by student and assignment; none if it is missing."""
     if not grades.is_file():
         return {}
     with grades.open(encoding="utf-8", newline="") as file:

@@ -9,8 +9,6 @@ Files are copied unread.  Only zips are opened, in a process with limits (:mod:`
 download itself, and small ones that students handed in.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import Counter, defaultdict
@@ -113,22 +111,19 @@ def collect_download(
 def _folders(
     download: Download,
     people: People,
-    collected_before: Collected,
+    before: Collected,
     collected: Mapping[str, Collected],
     roster: Roster | None,
 ) -> tuple[dict[tuple[str, str], str], list[str]]:
     """Return each student's folder, by name and number, and warnings.
 
     It is the folder of an earlier collection, else that of the same person, else a new one.
-
-    Args:
-        collected_before: the record of an earlier collection of this exercise.
-        collected: the records of all exercises.
+    ``before`` is the record of an earlier collection of this exercise; ``collected`` has all.
     """
     students = sorted({(file.student, file.number) for file in download.files})
-    called = handles(download.platform, [*students, *collected_before.students.values()])
+    called = handles(download.platform, [*students, *before.students.values()])
     counts = Counter(name.casefold() for name, _ in students)
-    recorded = collected_before.folders
+    recorded = before.folders
     earlier = _folders_of_persons(people, collected)
     folders: dict[tuple[str, str], str] = {}
     unknown = []

@@ -10,8 +10,6 @@ Exit codes: 0, every submission has a row; 2, the teacher has to correct somethi
 interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil
@@ -280,23 +278,18 @@ class Grading:
         return []
 
     def _write_feedback(self, result: Json, master: Master, remarks: list[str]) -> list[str]:
-        """Write a student's page and notebook; return a remark if that fails for this result.
-
-        Raises:
-            OSError: the output folder cannot be written, so the grading stops.
-        """
+        """Write a student's page and notebook; return a remark if that fails for this result."""
         path = self.options.solutions / master.name / f"{master.name}.ipynb"
         try:
             write_page(self.options.out / "feedback", result, master, remarks)
             write_notebook(self.autograded, result, path, remarks)
-        except OSError:
+        except OSError:  # the output folder cannot be written, so the grading stops
             raise
         except Exception as error:  # one student's text must not stop the grading of the others
             return [f"the feedback could not be written: {type(error).__name__}: {error}"]
         return []
 
     def _write_uploads(self, keys: list[Key], names: list[str]) -> None:
-        """Write the zip files of feedback that the platforms of the submissions accept."""
         for name in names:
             students = {key[0]: self._participants(key) for key in keys if key[1] == name}
             collected = self.collected[name]
@@ -430,7 +423,6 @@ def _students(
 def _extensions(
     options: argparse.Namespace, folders: list[SubmissionFolder], grading: Grading
 ) -> dict[Key, timedelta]:
-    """Return the extensions that the command line grants, by student and exercise."""
     extensions = {}
     for name, exercise, days in options.extension:
         of_exercise = [folder for folder in folders if folder.assignment == exercise]
@@ -443,7 +435,6 @@ def _extensions(
 
 
 def _changes(changes: list[str]) -> list[str]:
-    """Describe the results whose points differ from those of the last grading."""
     if not changes:
         return []
     unlisted = len(changes) - _MOST_LISTED
@@ -453,7 +444,6 @@ def _changes(changes: list[str]) -> list[str]:
 
 
 def _gone(missing: list[Key], options: argparse.Namespace) -> list[str]:
-    """Describe the results whose submissions no longer exist."""
     if not missing:
         return []
     first = missing[:_MOST_LISTED]
@@ -466,7 +456,6 @@ def _gone(missing: list[Key], options: argparse.Namespace) -> list[str]:
 
 
 def _check_folders(submissions: Path, out: Path) -> None:
-    """Check, before grading, that the submissions and the output folder can be used."""
     if not submissions.is_dir():
         raise GradingError(f"there is no folder {submissions}")
     if out.resolve().is_relative_to(submissions.resolve()):

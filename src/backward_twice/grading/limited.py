@@ -8,8 +8,6 @@ process dies for another reason.  The results are plain JSON.
 The process imports only the modules that the functions need; without torch it starts quickly.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -13,8 +13,6 @@ A line that the answer no longer has raises :class:`OutdatedChange`.  No check m
 misconception a point, and a wrong answer with the same result gets its reply.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

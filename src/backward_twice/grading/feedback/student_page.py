@@ -6,8 +6,6 @@ student's answer and its output, the findings, the matching misconceptions and t
 case, drawn for this answer alone, but nothing about private inputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

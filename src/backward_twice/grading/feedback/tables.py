@@ -10,8 +10,6 @@ All data from students is text here: no cell, and no part after a character that
 spreadsheet, begins with a sign that makes it a formula.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 from collections import Counter
@@ -118,6 +116,8 @@ def write_class(
             of.setdefault(result_row.assignment, []).append(result_row)
     warnings = []
     exercises = sorted(max_points)
+    columns = roster.columns if roster else ("student",)
+    gap = [""] * (len(columns) - 1)
     with _table(path) as writer:
 
         def line(who: Sequence[str], of: Mapping[str, list[Row]]) -> None:
@@ -125,20 +125,15 @@ def write_class(
             writer.writerow([*who, *(_points(h[0].points) if len(h) == 1 else "" for h in handed)])
             warnings.extend(_twice(h) for h in handed if len(h) > 1)
 
-        if roster is None:
-            writer.writerow(["student", *exercises])
-        else:
-            writer.writerow([*roster.columns, *map(roster.column_of, exercises)])
-            gap = len(roster.columns)
-            if roster.is_canvas:
-                possible = [_points(max_points[exercise]) for exercise in exercises]
-                writer.writerow(["    Points Possible", *[""] * (gap - 1), *possible])
-            for person in roster.people:
-                line([safe(cell) for cell in person.cells], points.get(person, {}))
+        writer.writerow([*columns, *(map(roster.column_of, exercises) if roster else exercises)])
+        if roster and roster.is_canvas:
+            possible = [_points(max_points[exercise]) for exercise in exercises]
+            writer.writerow(["    Points Possible", *gap, *possible])
+        for person in roster.people if roster else ():
+            line([safe(cell) for cell in person.cells], points.get(person, {}))
         strangers = [student for student in points if isinstance(student, str)]
         for student in strangers:
-            gap = len(roster.columns) - 1 if roster else 0
-            line([safe(student), *[""] * gap], points[student])
+            line([safe(student), *gap], points[student])
     if roster is not None and strangers:
         listed = ", ".join(map(shown, strangers[:10])) + (", …" if len(strangers) > 10 else "")
         warnings.append(

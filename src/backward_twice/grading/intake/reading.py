@@ -3,8 +3,6 @@
 A submission that takes too much time or memory to be read is rejected, and the next one is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime

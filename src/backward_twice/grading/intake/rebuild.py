@@ -12,8 +12,6 @@ valid Python.  Some front ends give the second part of a split cell no id: it is
 it is not valid Python without the first.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

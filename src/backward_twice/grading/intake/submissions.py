@@ -5,8 +5,6 @@ the open descriptor, and read up to a limit.  Only JSON lists, objects and text 
 folders and their owners are found by :mod:`backward_twice.grading.platforms`.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -5,8 +5,6 @@ process with limits (:class:`.Limited`).  A file is copied only up to the larges
 notebook.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -112,7 +110,6 @@ def folder_name(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return ``name`` without characters that file systems refuse."""
     return "".join(c if c.isprintable() and c not in '/\\:*?"<>|' else " " for c in name).strip(
         " ."
     )

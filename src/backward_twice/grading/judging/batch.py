@@ -8,8 +8,6 @@ retries have already taken :data:`RETRY_SECONDS`. The second result is final, an
 kills its worker has failed.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait

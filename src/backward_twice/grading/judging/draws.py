@@ -11,8 +11,6 @@ that draws the teacher's own inputs, which are asked in addition::
         return {...}  # the inputs, as the public question draws them
 """
 
-from __future__ import annotations
-
 import hmac
 import inspect
 import secrets

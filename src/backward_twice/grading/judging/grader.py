@@ -6,8 +6,6 @@ with the right results for its inputs.  A question has all its points when every
 draw passed, and none otherwise.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -88,12 +86,7 @@ def job(student: str, master: Master, answers: Answers, draws: Draws, settings: 
                 last.append(step | {"id": cell.id + _PRIVATE, "draws": private})
         else:
             steps.append({"kind": "cell", "id": cell.id, "source": cell.source, "answer": None})
-    return {
-        "student": student,
-        "assignment": master.name,
-        "steps": steps + last,
-        **settings,
-    }
+    return {"student": student, "assignment": master.name, "steps": steps + last, **settings}
 
 
 def rejected(student: str, assignment: str, why: str, max_points: float) -> Json:

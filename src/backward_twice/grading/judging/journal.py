@@ -7,8 +7,6 @@ the grader was killed, is deleted.  Only the position of each line is kept in me
 size of a class does not matter.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

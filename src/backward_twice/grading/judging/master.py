@@ -7,8 +7,6 @@ points), and the given cells between them, such as the imports.  The cell ``boot
 must raise, and cells that only the solution shows are left out.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json

@@ -5,8 +5,6 @@ fetch anything nor verify signatures, for which the configuration names a progra
 for a repository in the folders above, which might be the teacher's.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -20,8 +20,6 @@ a change should follow:
   ``ada_two_losses.ipynb``.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable, Iterable

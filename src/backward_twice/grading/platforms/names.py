@@ -1,7 +1,5 @@
 """Names of persons as platforms write them, which differ in order, case and script."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

@@ -1,7 +1,5 @@
 """Find the owner of each submission in the class by the submission's folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

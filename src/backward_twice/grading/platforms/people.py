@@ -16,8 +16,6 @@ Whether two rows with the same name are one person's is decided again each time:
 the name is shared or both have an identifier of one kind.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections import Counter
@@ -182,7 +180,6 @@ class People:
         return rows[0]
 
     def _join(self, duplicate: Identity, row: Identity) -> None:
-        """Merge a row into another person's."""
         for kind, values in duplicate.marks.items():
             for value in values:
                 row.add({kind: value})

@@ -6,8 +6,6 @@ hand.  Its columns are recognised by their names.  Those that identify persons k
 and order, because the platform needs them when it imports points.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """Cells of tables that teachers open in a spreadsheet: text, whatever a student wrote."""
 
-from __future__ import annotations
-
 import re
 
 from backward_twice.grading.intake.submissions import shown

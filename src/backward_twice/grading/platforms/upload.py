@@ -8,8 +8,6 @@
   (``generate_comments_from_files`` in github.com/instructure/canvas-lms).
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ enters them.  A pidfd refers to the first process of the pid namespace: when tha
 the kernel kills all processes inside, and reports the end through the pidfd.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -6,8 +6,6 @@ prevents setuid programs from restoring them.  It keeps only the system calls th
 (:mod:`.syscalls`).
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

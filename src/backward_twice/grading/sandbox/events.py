@@ -11,8 +11,6 @@ all sleep does not wait for the machine, so it ends sooner and is not repeated; 
 steps are shorter then, so that sleeping submissions cannot delay a class.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -5,8 +5,6 @@ that the questions' ``run`` refers to are kept.  No other exercise's module is l
 may belong to an exam, and their folder is not listed, because a list would contain the exam's name.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterable

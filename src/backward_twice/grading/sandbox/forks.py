@@ -5,8 +5,6 @@ through a socket, and kills it when this end of the socket closes, for whatever 
 :class:`.Namespaces` confine the fork.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools
@@ -54,7 +52,7 @@ class Sandbox(contextlib.AbstractContextManager):
         """Make the namespaces of one submission."""
         return Namespaces(self._command, limits)
 
-    def start(self, limits: SubmissionLimits, exercises: Sequence[str] = ()) -> Fork:
+    def start(self, limits: SubmissionLimits, exercises: Sequence[str] = ()) -> "Fork":
         """Start a submission in its own namespaces, with the questions of these exercises."""
         return Fork(self, self.namespaces(limits), limits, exercises)
 

@@ -15,8 +15,6 @@ waits, outside the submission's reach, reports how it ended, and kills it when t
 its socket closes: no other process has to be alive for a submission to end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc
@@ -101,12 +99,7 @@ def _import_what_comes_late(shell: InteractiveShell) -> None:
 
 
 def _keep(
-    terms: dict[str, Any],
-    shell: InteractiveShell,
-    job: int,
-    events: int,
-    status: int,
-    sandbox: int,
+    terms: dict[str, Any], shell: InteractiveShell, job: int, events: int, status: int, sandbox: int
 ) -> None:
     """Run as the keeper of a submission until it ends; do not return."""
     try:

@@ -1,7 +1,5 @@
 """The limits of a submission, and the error of a sandbox that fails."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The arguments of bubblewrap, which alone decide what a submission may see."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable, Iterator

@@ -4,8 +4,6 @@ This module has what every sandbox needs: the environment of the Python that run
 memory and processor time of its processes, and the description of its end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

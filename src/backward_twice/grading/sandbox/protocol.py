@@ -11,8 +11,6 @@ of each step counts.  So such a step costs only itself and the steps that need i
 :func:`run_steps` returns or raises, no process of the submission is left.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import count
 from typing import Any, Literal, TypedDict

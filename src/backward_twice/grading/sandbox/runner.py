@@ -12,8 +12,6 @@ not trusted: :mod:`.events` reads it as untrusted bytes.
 :mod:`.forkserver` forks the process that runs it, where ``import torch`` is already done.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io

@@ -6,8 +6,6 @@ arguments on a 32-bit machine.  It is a shared library that every Debian, Ubuntu
 because their package managers or systemd need it; the bindings on PyPI are older.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os
@@ -108,7 +106,6 @@ def compiled(
 def _add(
     seccomp: ctypes.CDLL, context: int, action: int, number: int, ways: Iterable[Allowed]
 ) -> None:
-    """Add an action for the call of this number and each allowed set of arguments."""
     for way in ways:
         arguments = (_Comparison * len(way))(
             *(

@@ -26,8 +26,6 @@ if they matter.  :mod:`.seccomp` compiles the list with libseccomp, so the numbe
 which differ between machines, are not needed here.
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import mmap

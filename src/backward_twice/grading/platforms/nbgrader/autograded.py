@@ -6,8 +6,6 @@ answers are the master's, without its solutions and hidden tests.  A student's t
 source code and as plain text of outputs, which nbconvert escapes.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ Every visible entry becomes a :class:`.SubmissionFolder`; an entry that cannot b
 reason, so that no student is silently left out.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection
 from pathlib import Path

@@ -5,8 +5,6 @@ never overwritten.  nbgrader's ``add_submission`` commits each row, and its rela
 class for one student; here all submissions are committed together.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os
