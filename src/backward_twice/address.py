@@ -29,13 +29,6 @@ _VERSION = re.compile(r'^__version__ = "(.+)"$', re.M)
 class Address:
     """A GitHub repository (Colab requires GitHub), and the addresses that follow from it.
 
-    >>> versions = {"gradtrace": "0.2.0", "backward_twice": "0.1.0"}
-    >>> address = Address("https://github.com/someone/course", "main", versions)
-    >>> address.site
-    'https://someone.github.io/course/'
-    >>> address.wheels[0]
-    'https://someone.github.io/course/gradtrace-0.2.0-py3-none-any.whl'
-
     Raises:
         ValueError: ``url`` is not ``https://github.com/OWNER/NAME``.
     """

@@ -187,10 +187,8 @@ def needed(names: Iterable[str], cells: Sequence[str], satisfied: Iterable[str])
 
     These are, for each name, the last statement that defines or changes it, and earlier ones if it
     reads the name itself; for a name that none defines, every ``import *``.  Expression statements
-    (a call, a plot) are left out, and cells beyond :data:`MAX_CHARACTERS` in total.
-
-    Args:
-        satisfied: names that need no definition from here.
+    (a call, a plot) are left out, and cells beyond :data:`MAX_CHARACTERS` in total.  Names in
+    ``satisfied`` need no definition from here.
 
     >>> cells = ["import math\\nprint('hello')", "def half(x): return x / 2\\nmath.tau", "y = 1"]
     >>> needed({"half", "y", "torch"}, cells, {"torch"})

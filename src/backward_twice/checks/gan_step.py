@@ -2,9 +2,7 @@
 
 Several rounds are run, so that a gradient left over from one of them changes the weights of the
 next.  The generator has a batch norm, whose running mean moves with every forward pass, and its
-runs are counted.  The right result is computed from weights as plain tensors, with
-``torch.autograd.grad``: no modules, no optimizers, no ``.grad``.  Everything is computed in
-float64, because a batch norm over few rows may divide by a small number.
+runs are counted.
 """
 
 import torch

@@ -1,4 +1,8 @@
-"""The small networks of the questions, and their formulas, which give the right results."""
+"""The small networks of the questions, and their formulas, which give the right results.
+
+The formulas take weights as plain tensors: no modules, no optimizers, no ``.grad``.  A question
+with a batch norm computes in float64, because over few rows it may divide by a small number.
+"""
 
 from collections.abc import Iterable, Sequence
 

@@ -3,9 +3,7 @@
 The actor's loss goes through the critic.  Three updates are run, the first with gradients left over
 from before, so that a gradient in the wrong ``.grad`` changes the weights.  The critic has a batch
 norm, whose running mean moves with each forward pass, and its runs are counted, which shows how
-often it has rated.  The right result is computed from weights as plain tensors, with
-``torch.autograd.grad``: no modules, no optimizers, no ``.grad``.  Everything is computed in
-float64, because a batch norm over few rows may divide by a small number.
+often it has rated.
 """
 
 from functools import partial

@@ -3,8 +3,7 @@
 All forward passes run before the first backward pass, so values that a part reads from outside have
 changed by its second run; hooks record the order.  The batches that its batch norm counted show
 whether the part ran again, a run by the engine shows that it was checkpointed, and the saved data
-shows whether the checkpoint covers everything from the input to the sum.  Everything is computed in
-float64, because a batch norm over few rows may divide by a small number.
+shows whether the checkpoint covers everything from the input to the sum.
 """
 
 import torch

@@ -39,10 +39,7 @@ class Limited(AbstractContextManager):
     """A helper process that calls functions on request; leaving the context ends it."""
 
     def __init__(self, seconds: float | None = SECONDS) -> None:
-        """Set the seconds of processor time for each call; the first call starts the process.
-
-        With None there are no limits, neither of time nor of memory.
-        """
+        """Set the seconds of processor time for each call; None also lifts the limit of memory."""
         self._seconds = seconds
         self._process: subprocess.Popen | None = None
 

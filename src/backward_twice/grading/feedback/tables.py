@@ -101,13 +101,9 @@ def write_class(
 ) -> list[str]:
     """Write ``class.csv``: each student's points in each of the exercises ``max_points``.
 
-    A cell is empty if nothing was handed in, or two submissions are the same person's.
-
-    Args:
-        rows: those of ``grades.csv``, each with its person.
-
-    Returns:
-        warnings for the teacher: who is not in the class list, and who is in it twice.
+    A cell is empty if nothing was handed in, or two submissions are the same person's.  The rows
+    are those of ``grades.csv``, each with its person.  Return warnings for the teacher: who is not
+    in the class list, and who is in it twice.
     """
     points: dict[Person | str, dict[str, list[Row]]] = {}
     for result_row, person in rows:

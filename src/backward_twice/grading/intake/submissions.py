@@ -79,8 +79,6 @@ def shown(name: str) -> str:
 def in_words(error: OSError, place: str | os.PathLike[str]) -> str:
     """Describe an error, and its place: the file that the error names, or else ``place``.
 
-    >>> in_words(OSError(28, "No space left on device"), "graded")
-    'graded: No space left on device'
     >>> in_words(OSError(30, "Read-only file system", "graded/secret"), "graded")
     'graded/secret: Read-only file system (choose a folder that can be written)'
     """

@@ -59,10 +59,8 @@ def job(student: str, master: Master, answers: Answers, draws: Draws, settings: 
     """Return a submission's job: the master's cells with the student's answers, and hidden inputs.
 
     Private inputs come last.  They reach the sandbox only after all other steps have ended
-    (:mod:`.protocol`), and the student's output from then on is not shown.
-
-    Args:
-        settings: ``limits`` and ``hide``, as the sandbox takes them.
+    (:mod:`.protocol`), and the student's output from then on is not shown.  The ``settings`` are
+    ``limits`` and ``hide``, as the sandbox takes them.
     """
     steps: list[Json] = []
     last: list[Json] = []
@@ -149,14 +147,10 @@ _SENT = ("kind", "source", "question", "draws")
 
 
 def judged(job: Json, results: list[StepResult]) -> Json:
-    """Judge the results of the job's steps.
+    """Judge the results of the job's steps, in their order; the job has its inputs (:func:`drawn`).
 
     If one of the master's own cells fails first, the result is that of :func:`failed`.  A result is
     marked ``slow`` if a step exceeded its wall-clock time, which other jobs may have caused.
-
-    Args:
-        job: with its inputs drawn.
-        results: one for each step, in order, as the sandbox gives them.
     """
     for step, reply in zip(job["steps"], results, strict=True):
         if step["kind"] == "question" or step["answer"] is not None:

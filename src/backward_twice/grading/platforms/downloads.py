@@ -69,9 +69,7 @@ class Download:
 def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
     """Recognise the platform of a download, and the student of each file, by the files' paths.
 
-    Args:
-        root: the name of the folder or archive itself.
-        exercise: the name of the exercise.
+    ``root`` is the name of the folder or archive itself.
     """
     paths = sorted(paths)
     visible = [path for path in paths if not _hidden(path)]

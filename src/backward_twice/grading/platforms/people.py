@@ -246,8 +246,7 @@ class People:
     def person(self, folder: str, handle: Handle) -> Identity | None:
         """Return the person to whom the folder belongs, if there is exactly one.
 
-        Args:
-            handle: the platform's name and number for its owner, or else the folder's name.
+        ``handle`` is the platform's for its owner, or else one made from the folder's name.
         """
         row = self.rows.get(folder)
         if row and row.is_confirmed and not row.identifiers:

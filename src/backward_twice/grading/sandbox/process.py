@@ -1,8 +1,4 @@
-"""A submission's processes, as the grader sees them.
-
-This module has what every sandbox needs: the environment of the Python that runs a submission, the
-memory and processor time of its processes, and the description of its end.
-"""
+"""A submission's processes, as the grader sees them: environment, memory, time, and their end."""
 
 import contextlib
 import importlib.util

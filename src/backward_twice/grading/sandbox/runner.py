@@ -8,8 +8,6 @@ is kept up to a limit.
 
 All of this lives in the student's own interpreter.  Nothing here is a defence, and its output is
 not trusted: :mod:`.events` reads it as untrusted bytes.
-
-:mod:`.forkserver` forks the process that runs it, where ``import torch`` is already done.
 """
 
 import contextlib
@@ -89,7 +87,7 @@ def new_shell() -> InteractiveShell:
     return shell
 
 
-def run(job: int, events: int, shell: InteractiveShell | None = None) -> None:
+def run(job: int, events: int, shell: InteractiveShell) -> None:
     """Run the tasks from the file descriptor ``job``, and report to the descriptor ``events``.
 
     A line is ``{"kind": "cell", "source": ..., "output": characters}`` or
@@ -97,7 +95,6 @@ def run(job: int, events: int, shell: InteractiveShell | None = None) -> None:
     ``{"ready": true}``, then for the k-th line, counted from 0, ``{"done": k}`` with ``output``,
     ``error``, ``ename`` and ``observed``.
     """
-    shell = shell or new_shell()
     me = os.getpid()
     _emit(events, {"ready": True})
     with os.fdopen(job, "rb") as lines:
