@@ -24,10 +24,10 @@ VERSIONS = Path(__file__).parents[2] / "book/versions.csv"
 BESIDE = ("numpy", "ipython", "ipywidgets", "anywidget", "matplotlib", "networkx")
 
 
-def differences(notebooks: Path = NOTEBOOKS) -> list[str]:
+def differences() -> list[str]:
     """Judge all claims; return a line for each whose verdict or conditions are not the ledger's."""
     with tempfile.TemporaryDirectory() as folder:
-        copies = Path(shutil.copytree(notebooks, Path(folder, "notebooks")))
+        copies = Path(shutil.copytree(NOTEBOOKS, Path(folder, "notebooks")))
         paths = [path for path in sorted(copies.glob("*.ipynb")) if stored_verdicts([path])]
         for number, path in enumerate(paths, 1):
             print(f"[{number}/{len(paths)}] {path.name}", file=sys.stderr)

@@ -33,9 +33,9 @@ def ledger_path() -> Path:
     return checkout if checkout.exists() else Path(__file__).with_name("claims.yml")
 
 
-def read_ledger(path: Path | None = None) -> list[dict[str, Any]]:
+def read_ledger() -> list[dict[str, Any]]:
     """Return the ledger's rows, in order."""
-    return yaml.safe_load((path or ledger_path()).read_text(encoding="utf-8"))
+    return yaml.safe_load(ledger_path().read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

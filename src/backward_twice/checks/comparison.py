@@ -35,7 +35,7 @@ class Finding:
         return f"{'✓ right' if self.passed else '✗ wrong'}: {self.what}: {self.text}"
 
 
-def compare(expected: Plain, observed: Plain, what: str = "") -> list[Finding]:
+def compare(expected: Plain, observed: Plain) -> list[Finding]:
     """Compare each named value with the right one, and return a finding for each.
 
     Both are plain data.  Names that are not expected are ignored.  Floating-point numbers and
@@ -44,7 +44,7 @@ def compare(expected: Plain, observed: Plain, what: str = "") -> list[Finding]:
     >>> print(*compare({"w.grad": torch.tensor([1.0, 2.0])}, {"w.grad": torch.tensor([2.0, 4.0])}))
     ✗ wrong: w.grad: largest difference 2, at [1]; every value is 2 times the right one
     """
-    return list(_compared(expected, observed, what))
+    return list(_compared(expected, observed))
 
 
 def alike(expected: Plain, observed: Plain) -> bool:
