@@ -48,10 +48,7 @@ class Detachment(NamedTuple):
 
 
 def find(frame: FrameType, lenient: bool = False) -> Detachment | None:
-    """Return how and where the value on which this line calls ``backward()`` lost its graph.
-
-    A ``lenient`` search returns where it may have lost the graph.
-    """
+    """Return how and where the value on which this line calls ``backward()`` lost its graph."""
     reader = _Reader.of(frame, lenient)
     if reader is None:
         return None

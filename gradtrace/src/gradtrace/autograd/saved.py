@@ -54,10 +54,7 @@ FREED_UNSEEN_TAG = "gradtrace.freed"
 
 
 class GraphData:
-    """Plain data about nodes that were live when they were read, breadth first from the roots.
-
-    ``model`` is the name of the model's class, or empty.
-    """
+    """Plain data about nodes that were live when they were read, breadth first from the roots."""
 
     def __init__(self, nodes: list[Node], model: str = ""):
         self.nodes = nodes
@@ -217,13 +214,11 @@ def _read(node: LiveNode, layout: _Layout, roles: _Roles) -> list[SavedTensor]:
             continue
         if type(handle) is tuple:
             for i, item in enumerate(handle):
-                empty = item.data is None and item.unpack_hook is None
                 slot = f"{name}[{i}]"
-                slots.append(
-                    SavedTensor(slot, NOT_NEEDED)
-                    if empty
-                    else _read_slot(slot, item, node, checked, roles)
-                )
+                if item.data is None and item.unpack_hook is None:
+                    slots.append(SavedTensor(slot, NOT_NEEDED))
+                else:
+                    slots.append(_read_slot(slot, item, node, checked, roles))
             continue
         data = handle.data
         if type(data) not in _PLAIN or handle.unpack_hook is not None:

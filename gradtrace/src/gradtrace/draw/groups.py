@@ -110,8 +110,6 @@ def common_prefix(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(part for part, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def shared_module(scene: Scene, leaves: Sequence[int | Group]) -> tuple[str, ...]:
-    """Return the path of the innermost module that contains all leaves; groups are ignored."""
-    return common_prefix(
-        [scene.nodes[leaf].module for leaf in leaves if not isinstance(leaf, Group)]
-    )
+def shared_module(scene: Scene, leaves: Sequence[int]) -> tuple[str, ...]:
+    """Return the path of the innermost module that contains all leaves."""
+    return common_prefix([scene.nodes[leaf].module for leaf in leaves])

@@ -170,10 +170,7 @@ def _wrapped(
 
 
 def reduce_crossings(part: list[int], layering: Layering) -> list[list[int]]:
-    """Return the rows of a part from the top, each sorted by the mean position of its neighbours.
-
-    This is the barycenter heuristic, applied in several sweeps down and up.
-    """
+    """Return the rows of a part from the top, each sorted by the barycenter heuristic."""
     by_layer: dict[int, list[int]] = defaultdict(list)
     for box in part:
         by_layer[layering.layers[box]].append(box)

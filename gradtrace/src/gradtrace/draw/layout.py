@@ -12,9 +12,6 @@ step. Its stages follow Sugiyama's method:
 * *Coordinates* (:mod:`gradtrace.draw.placement`): each box is put as near to its neighbours as
   order and gaps allow.  A folded drawing that is too high continues in a second column, and parts
   that never exist at the same time, such as the iterations of a loop, share one column.
-
-A tensor is drawn to the right of its home, the box of the node that created it or first saved it.
-A group shows only the tensors that cross its border.
 """
 
 from __future__ import annotations

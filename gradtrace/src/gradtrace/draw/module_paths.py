@@ -33,10 +33,7 @@ def topological_order(scene: Scene) -> list[int]:
 
 
 def infer_module_paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
-    """Return the path of the module of each operation, inferred from the parameters around it.
-
-    The path of an operation outside all modules is empty.
-    """
+    """Infer the path of each operation's module, () outside all, from the parameters around it."""
     direct = parameter_modules(scene, order)
 
     def nearest(row: Sequence[int]) -> dict[int, tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from gradtrace.draw.groups import Group, key_of, shared_module
+from gradtrace.draw.groups import Group, Members, key_of, shared_module
 from gradtrace.draw.module_paths import infer_module_paths, parameter_modules
 from gradtrace.draw.scene import Scene, Scope
 
@@ -127,7 +127,7 @@ def _add_leaves(scene: Scene, order: list[int], enclosing: dict[int, tuple[Group
                     depths[j] -= 1
                 if first_groups[depths[j] - 1].kind == "loop":  # its iterations stand side by side
                     depths[j] -= 1
-    preceding: dict[int, dict[int, list[int | Group]]] = defaultdict(lambda: defaultdict(list))
+    preceding: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     changed: dict[int, Group] = {}
     for j, depth in sorted(depths.items()):
         groups = enclosing[first[j]]
@@ -136,30 +136,23 @@ def _add_leaves(scene: Scene, order: list[int], enclosing: dict[int, tuple[Group
         preceding[id(group)][anchor].append(j)
         changed[id(group)] = group
     for key, group in changed.items():
-        for anchor, leaves in preceding[key].items():
-            preceding[key][anchor] = _by_module(scene, leaves, len(group.path))
+        depth = len(group.path)
+        before = {at: _by_module(scene, leaves, depth) for at, leaves in preceding[key].items()}
         group.members = [
-            part
-            for member in group.members
-            for part in (*preceding[key].get(key_of(member), ()), member)
+            part for member in group.members for part in (*before.get(key_of(member), ()), member)
         ]
 
 
-def _by_module(scene: Scene, leaves: list[int | Group], depth: int) -> list[int | Group]:
+def _by_module(scene: Scene, leaves: list[int], depth: int) -> Members:
     """Return leaves, with one group in place of those of each module that has more than two."""
-    modules: dict[tuple[str, ...], list[int | Group]] = defaultdict(list)
+    modules: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for leaf in leaves:
-        assert isinstance(leaf, int)
         modules[scene.nodes[leaf].module[: depth + 1]].append(leaf)
-    return [
-        part
-        for path, module_leaves in modules.items()
-        for part in (
-            [Group("leaves", shared_module(scene, module_leaves), module_leaves)]
-            if path and len(module_leaves) > 2
-            else module_leaves
-        )
-    ]
+    parts: Members = []
+    for path, several in modules.items():
+        many = bool(path) and len(several) > 2
+        parts += [Group("leaves", shared_module(scene, several), [*several])] if many else several
+    return parts
 
 
 def collapse(group: Group) -> None:

@@ -85,10 +85,7 @@ class LiveGraph:
         self.memory = _Memory()
 
     def in_order(self, calls: Calls) -> tuple[tuple[TraceNode, ...], tuple[ModuleCall, ...]]:
-        """Return ``nodes``, with the operations numbered in the order of their creation.
-
-        The calls of modules that made them are returned, too.
-        """
+        """Return ``nodes``, operations numbered in order of creation, and the calls of modules."""
         numbers = {index: node.order for index, node in enumerate(self.nodes)}
         operations = [index for index, number in numbers.items() if number is not None]
         operations.sort(key=lambda index: numbers[index] or 0)

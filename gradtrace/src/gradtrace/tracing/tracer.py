@@ -367,11 +367,7 @@ class CallRecorder(_Recorder):
         super().__init__(wanted, name, MAX_STEPS)
 
     def data(self) -> TraceData | None:
-        """Return the trace of the first call; None if the function was not called.
-
-        Raises:
-            TypeError, ValueError, RuntimeError: as :func:`gradtrace.trace`.
-        """
+        """Return the first call's trace, None without a call; raise as :func:`gradtrace.trace`."""
         if not self.begun:
             return None
         return self.trace_data(self.steps[-1].raised if self.steps else None)

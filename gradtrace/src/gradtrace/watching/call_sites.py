@@ -55,10 +55,7 @@ class Sites:
 
 
 def caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
-    """Return the frame that called the custom function whose forward is running near ``frame``.
-
-    Returns None if no custom function's forward is among the next ``frames`` frames.
-    """
+    """Return the caller of the custom function whose forward is in the next ``frames``, or None."""
     for _ in range(frames):
         if frame is None:
             return None

@@ -52,10 +52,7 @@ class Listener(Protocol):
 
 
 class Engine:
-    """The registry of listeners and hooks; its only instance is :data:`engine`.
-
-    ``listeners`` are the attached listeners, in the order in which they were attached.
-    """
+    """The registry of hooks and of listeners, oldest first; :data:`engine` is its only instance."""
 
     def __init__(self) -> None:
         self.listeners: tuple[Listener, ...] = ()

@@ -421,10 +421,7 @@ class Timeline:
         self.last_write = now
 
     def cut_off(self, tensors: Iterable[torch.Tensor], cut: Cut, meant: bool) -> None:
-        """Record this cut for each suspected leaf that the tensors depend on.
-
-        ``meant`` is True for a cut that the program makes explicitly.
-        """
+        """Record a cut, explicitly ``meant`` or not, for each suspected leaf of the tensors."""
         # A view that was made where gradients are off is a leaf of its own: w.T in a checkpoint.
         bases = (
             base if t.is_leaf and (base := _torch.base_of(t)) is not None else t for t in tensors
@@ -474,10 +471,7 @@ class Timeline:
                     yield edit
 
     def is_exported(self, tensor: torch.Tensor) -> bool:
-        """Whether code outside of PyTorch, such as NumPy, can write to the tensor's memory.
-
-        PyTorch cannot resize such a storage.
-        """
+        """Whether code outside of PyTorch, such as NumPy, can write to the tensor's memory."""
         exports = self.exports
         if not exports and (type(tensor) is not torch.Tensor or not tensor.is_leaf):
             return False  # made by PyTorch
@@ -487,6 +481,7 @@ class Timeline:
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):
             return False
+        # PyTorch cannot resize memory that it does not own.
         return not storage.resizable() or _torch.storage_identity(storage) in exports
 
     def exports_of(self, storage: int) -> list[Export]:

@@ -32,10 +32,7 @@ def _is_ours(code: CodeType) -> bool:
 
 
 def forget_our_frames(results: list[Any], started: int) -> None:
-    """Remove the observer's frames from the stacks that anomaly mode stores on new nodes.
-
-    A node is new if its sequence number is at least ``started``.
-    """
+    """Remove our frames from the stacks that anomaly mode stored on nodes since ``started``."""
     pending: list[_torch.LiveNode] = [_torch.grad_fn_of(tensor) for tensor in tensors_in(results)]
     for node in pending:
         if node is None or type(node) is _torch.LEAF or _torch.sequence_nr(node) < started:
