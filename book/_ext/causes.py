@@ -8,6 +8,8 @@ page and tool always agree.  That module needs no torch.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from docutils import nodes
 from ledger import LedgerDirective
 from sphinx.application import Sphinx
@@ -15,6 +17,8 @@ from sphinx.util.typing import ExtensionMetadata
 
 from gradtrace.explaining import causes
 from gradtrace.explaining.causes.table import Cause, Criterion, Fix, filled
+
+FILES = [file for file in Path(causes.__file__).parent.iterdir() if file.is_file()]
 
 
 def own_text(text: str, *before: nodes.Node) -> nodes.paragraph:
@@ -28,7 +32,8 @@ class Causes(LedgerDirective):
     """Renders a section for each family, and one for the causes that occur in every family."""
 
     def run(self) -> list[nodes.Node]:
-        self.env.note_dependency(causes.__file__)
+        for path in FILES:
+            self.env.note_dependency(str(path))
         return [
             *(self.section(name, meaning) for name, meaning in causes.FAMILIES.items()),
             self.section(None, "What any family may end in, when the facts do not decide."),
@@ -72,7 +77,8 @@ class Report(LedgerDirective):
     """Renders a table of the report's keys, and the number of their schema."""
 
     def run(self) -> list[nodes.Node]:
-        self.env.note_dependency(causes.__file__)
+        for path in FILES:
+            self.env.note_dependency(str(path))
         rows = [self.key(name, meaning) for name, meaning in causes.KEYS.items()]
         number = nodes.paragraph("", f"This is schema {causes.SCHEMA}.")
         return [number, self.table("report", [38, 62], ["Key", "What it holds"], rows)]
