@@ -21,10 +21,10 @@ class LiveBytes(TorchDispatchMode):
     """Count the bytes of every tensor created under this context manager, as long as it lives.
 
     ``alive`` is the number of bytes now, ``peak`` the largest number so far; each storage counts
-    once, however many views it has. ``counters`` are PyTorch's own counters of the accelerators
-    that were used. An older tensor counts from the first operation that returns it, such as
-    an in-place operation. Tensors without a storage (sparse tensors), the workspace of kernels, and
-    other threads are not counted.
+    once, however many views it has. ``counters.take()`` returns PyTorch's own counters of the
+    accelerators that were used, None if there were none. An older tensor counts from the first
+    operation that returns it, such as an in-place operation. Tensors without a storage (sparse
+    tensors), the workspace of kernels, and other threads are not counted.
 
     >>> import torch
     >>> with LiveBytes() as live:

@@ -38,7 +38,7 @@ _CONSTANTS = int, float, str, type(None), torch.dtype, torch.device, ModuleType
 
 
 class Detachment(NamedTuple):
-    """How a value lost its graph, as in :class:`gradtrace.watching.record.Cut`.
+    """How a value lost its graph, as in :class:`gradtrace.watching.cuts.Cut`.
 
     ``"line"`` if the source does not show how, but the value has no graph and an operand has one.
     """
@@ -107,7 +107,7 @@ class _Reader:
         return [call for call in calls if source.covers(call, line)]
 
     def detachments(self, expression: ast.expr) -> list[Detachment] | None:
-        """Return where the operands lost their graphs; None if one may have a graph.
+        """Return where an expression's operands lost their graphs; None if one may have a graph.
 
         Numbers and external data never had a graph; for these the list is empty.
         """

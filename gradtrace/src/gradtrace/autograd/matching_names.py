@@ -1,4 +1,4 @@
-"""What a word in a name refers to, such as the optimizer of a loss called ``g_loss``."""
+"""The object that a name refers to, judged by its words: the optimizer of a loss ``g_loss``."""
 
 from __future__ import annotations
 

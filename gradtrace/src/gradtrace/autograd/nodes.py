@@ -24,10 +24,11 @@ class SavedTensor(NamedTuple):
     ``state`` is ``"alive"``, ``"modified"`` (its version differs from the saved one, so backward
     will refuse it), ``"packed"`` (a saved-tensor hook or a checkpoint stores something in its
     place), ``"freed"`` or ``"not needed"`` (the node has a slot for it but saved nothing). ``role``
-    says what else keeps its memory alive: ``"leaf"`` (a parameter or another leaf of this graph),
-    ``"input"`` (passed to :func:`snapshot`) or ``"activation"`` (the graph only). Unknown values
-    are None, for instance after freeing. ``storage`` identifies the storage within one snapshot,
-    and ``storage_nbytes`` is the size of that storage in bytes.
+    is ``"leaf"`` (a parameter or another leaf of this graph), ``"input"`` (passed to
+    :func:`snapshot`, or the model's; in a trace, of a variable without a graph) or
+    ``"activation"`` (any other tensor, even if a variable holds it, too). Unknown values are None,
+    for instance after freeing. ``storage`` identifies the storage within one snapshot, and
+    ``storage_nbytes`` is the size of that storage in bytes.
     """
 
     name: str
@@ -74,9 +75,9 @@ class Node(NamedTuple):
     None for every other node. ``state`` is ``"freed"`` if any saved tensor is freed, else the first
     of ``"modified"``, ``"packed"``, ``"alive"`` that applies, else ``"saves nothing"``; it is
     ``"hidden"`` if PyTorch does not expose the node's saved tensors to Python. ``outputs`` are the
-    shapes and dtypes of the operation's results. They are empty in PyTorch 2.4.1, which does not
-    report them, and in a graph of more than 5,000 nodes without a ``model``, because reading them
-    takes as long as reading all the rest.
+    shapes and dtypes of the operation's results, or of the leaf. Those of an operation are empty in
+    PyTorch 2.4.1, which does not report them, for nested tensors, and in a graph of more than 5,000
+    nodes without a ``model``, because reading them takes as long as reading all the rest.
     """
 
     name: str
@@ -91,9 +92,9 @@ class Node(NamedTuple):
 class HeldBytes(NamedTuple):
     """Bytes of the storages that saved tensors keep alive, each storage counted once.
 
-    ``activations`` are kept alive by the graph alone. ``leaves`` (parameters and other leaves) and
-    ``inputs`` are tensors that the program keeps alive anyway: those passed to :func:`snapshot`,
-    and the model's buffers and frozen parameters.
+    ``leaves`` counts parameters and other leaves, ``inputs`` the tensors passed to :func:`snapshot`
+    and the model's buffers and frozen parameters; the program keeps both alive anyway.
+    ``activations`` counts all other saved tensors, even those that a variable holds, too.
     """
 
     activations: int

@@ -79,7 +79,7 @@ def is_conditional(place: Location) -> bool:
 
 
 def _depends(node: Any) -> bool:
-    """Whether the program decides when it runs what a node of :func:`is_conditional` does."""
+    """Whether a node is an ``if``, except of ``__name__``, or a call ``set_grad_enabled(flag)``."""
     if not isinstance(node, ast.Call):
         return "__name__" not in names(node.test, ast.Load)
     switches = ast.unparse(node.func).rpartition(".")[2] == "set_grad_enabled"
@@ -219,14 +219,14 @@ def state_changed(code: CodeType) -> dict[str, int]:
 
 
 def assigned_elsewhere(code: CodeType) -> dict[str, int]:
-    """Return a function's attributes that code outside of ``__init__`` assigns, with the lines."""
+    """Return the attributes in a function that code outside of ``__init__`` assigns, with lines."""
     nodes = [node for node in own_nodes(function_of(code)) if isinstance(node, ast.Attribute)]
     assigned = ((n, filled_at(code.co_filename, f".{n.attr}", in_init=False)) for n in nodes)
     return {ast.unparse(n): lines[0] for n, lines in assigned if lines}
 
 
 def call_like(file: str, operation: str) -> Location | None:
-    """Return the first call whose name begins as that of an operation does."""
+    """Return the line of a file's first call whose name begins like an operation's, or None."""
     for call in _nodes(file, ast.Call):
         name = ast.unparse(call.func).rpartition(".")[2]
         if len(posixpath.commonprefix([name, operation])) >= min(len(operation), _PREFIX):
@@ -273,7 +273,7 @@ def root_of(name: str) -> str:
 
 
 def scope_of(frame: FrameType) -> Scope | None:
-    """Return the module, or the function definition, that the frame runs."""
+    """Return the syntax node of the module or function that a frame runs; None if there is none."""
     return _scope(frame.f_code, frame.f_lineno)
 
 
@@ -284,13 +284,13 @@ def function_named(file: str, name: str) -> Function | None:
 
 
 def function_of(code: CodeType) -> Function | None:
-    """Return the function definition from which a code object was compiled."""
+    """Return the function definition from which a code object was compiled, or None."""
     scope = _scope(code, max(line for *_, line in code.co_lines() if line is not None))
     return scope if isinstance(scope, Function) else None
 
 
 def _scope(code: CodeType, line: int) -> Scope | None:
-    """Return the module, or the function definition, from which the code object was compiled."""
+    """Return the module or function definition from which a code object was compiled, or None."""
     if code.co_name == "<module>":
         return next(_nodes(code.co_filename, ast.Module), None)
     functions = _nodes(code.co_filename, *FUNCTIONS)

@@ -8,7 +8,7 @@ from gradtrace._torch import coo_indices, coo_values, storage_identity
 
 
 def has_graph(tensor: torch.Tensor) -> bool:
-    """Whether backward can start from the tensor, which is not so for any inference tensor."""
+    """Whether backward can start from the tensor; it never can from an inference tensor."""
     return tensor.requires_grad and not tensor.is_inference() and not is_cut_off(tensor)
 
 

@@ -112,7 +112,7 @@ def undisturbed() -> Iterator[None]:
 def sources(
     owners: Mapping[int, Collection[int]], links: Sequence[Sequence[int]]
 ) -> list[set[int]]:
-    """Return, for each node, the ``owners`` of all leaves (indices) that it reaches."""
+    """Return, for each node, the owners of all leaves that it reaches."""
     reached: list[set[int]] = [set(owners.get(i, ())) for i in range(len(links))]
     for i in leaves_first(links):
         reached[i].update(*(reached[j] for j in links[i]))

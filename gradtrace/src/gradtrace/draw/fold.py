@@ -13,7 +13,8 @@ group to a later one, and there are no cycles. Groups come from four sources, ou
   recurrent module, are one group, "layers.0 to layers.11 × 12";
 * ranges, if there are still too many members.
 
-A leaf belongs to the group that uses it first; a leaf that is in no module stays outside.
+A parameter of a module belongs to the innermost group, other than a loop, that contains all its
+users, and comes before the first. Any other leaf belongs to no group of a line, loop or module.
 No recursion is deep, so a hundred thousand nodes, or modules nested that deep, are no problem.
 """
 

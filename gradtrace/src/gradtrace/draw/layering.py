@@ -66,7 +66,7 @@ def assign_layers(
 def _with_sources(
     plan: Plan, parts: list[list[int]], lifted: set[int]
 ) -> tuple[list[list[int]], list[int]]:
-    """Add sources that only one part uses to it; return parts, and the shared or lifted sources."""
+    """Add to each part the sources that only it uses; return parts, and the remaining sources."""
     part_of = {box: i for i, part in enumerate(parts) for box in part}
     users: dict[int, set[int]] = defaultdict(set)
     for i, j in plan.links:

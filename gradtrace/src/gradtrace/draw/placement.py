@@ -130,7 +130,11 @@ def _placement(plan: Plan, lifted: set[int], abreast: int | None = None) -> Plac
 
 
 def _in_columns(rows: list[list[int]], units: list[_Unit], above: float) -> list[list[list[int]]]:
-    """Divide a part into the fewest columns that fit the panel below a height of ``above``."""
+    """Divide a part's rows into columns, and return each column as a list of rows of unit indices.
+
+    The fewest columns that fit the panel are chosen, or else the division that exceeds it least.
+    ``above`` is the height already taken by the rows above all columns.
+    """
     heights = [_row_height(row, units) + GAP_Y for row in rows]
     widths = [_row_width(row, units) for row in rows]
     least, best = float("inf"), [rows]
@@ -329,7 +333,7 @@ def _place_straight(
 def _place_compact(
     rows: list[list[int]], units: list[_Unit], neighbours: dict[int, set[int]], left_edge: float
 ) -> float:
-    """Set x within a column so that each row is as narrow as possible; return its width."""
+    """Set x within a column so that its rows are as narrow as possible; return its width."""
     for row in rows:
         edge = -_row_width(row, units) / 2
         for i in row:
@@ -347,7 +351,7 @@ def _move(part: set[int], units: list[_Unit], left_edge: float) -> float:
 
 
 def _aligned_with(box: int, neighbours: set[int], units: list[_Unit]) -> list[_Unit]:
-    """Return the neighbours of the same kind (box or dummy), or all if there are none."""
+    """Return a box's neighbours of its own kind (box or dummy), or all if there are none."""
     same = {k for k in neighbours if bool(units[k].height) == bool(units[box].height)}
     return [units[k] for k in same or neighbours]
 

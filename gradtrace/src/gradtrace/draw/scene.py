@@ -79,10 +79,11 @@ class SceneTensor(NamedTuple):
 class Scene:
     """The nodes and tensors to draw; each is identified by its index.
 
-    ``tensors`` has None for the tensor of a leaf, which is the leaf's box. ``lives`` holds, for
-    each node, the first and the last moment at which the node, or a tensor whose home it is,
-    existed; plain data does not count. ``source`` maps lines to their text. ``calls_known`` is True
-    if scopes include the modules whose calls were recorded.
+    ``tensors`` has None for a tensor that gets no rectangle: a leaf's, which the leaf's own box
+    shows, or one that no node created or saved. ``lives`` holds, for each node, the first and the
+    last moment at which the node, or a tensor whose home it is, existed; plain data does not count.
+    ``source`` maps lines to their text. ``calls_known`` is True if scopes include the modules whose
+    calls were recorded.
     """
 
     nodes: Sequence[SceneNode]

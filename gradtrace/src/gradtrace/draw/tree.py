@@ -11,7 +11,7 @@ from gradtrace.draw.scene import Scene, Scope
 
 
 def group_by_place(scene: Scene, order: list[int]) -> Group:
-    """Return a tree of groups of all operations by scope, with each leaf before its first user."""
+    """Return all operations as a tree of groups by scope, with each leaf before its first user."""
     scopes = _scopes_of(scene, order)
     calls = _call_numbers(scopes, order)
     root = Group("all")
@@ -93,7 +93,7 @@ def _add_recurrent_layers(
 
 
 def _call_numbers(scopes: dict[int, tuple[Scope, ...]], order: list[int]) -> dict[Scope, int]:
-    """Return the number of each call of modules that are called several times in one scope."""
+    """Number the calls of each module that is called several times in one scope, from 1."""
     calls: dict[tuple[Scope | None, tuple[str, ...]], dict[Scope, int]] = defaultdict(dict)
     for i in order:
         enclosing = None

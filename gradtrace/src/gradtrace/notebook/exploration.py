@@ -92,7 +92,7 @@ class Exploration:
         return self._function(*args, **kwargs)
 
     def edited(self, edits: str) -> Callable[..., Any]:
-        """Return the function with the edits of these names, which " + " separates.
+        """Return the function with the edits that a text names, in the order of ``edits``: "a + b".
 
         Raises:
             ValueError: there are no such edits.

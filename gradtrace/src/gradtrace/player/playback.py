@@ -32,7 +32,7 @@ def trace(
             be called, with source code.
         max_steps: how many line events to record.  Later ones run at full speed, unrecorded.
         peaks: also count how many bytes of tensors each line had alive at once, ``Step.peak``.
-            Only tensors that ``fn`` creates are counted, on all devices.
+            Only tensors that operations of ``fn`` return are counted, on all devices.
 
     Raises:
         TypeError: ``fn`` has no Python code, is a generator or coroutine, or takes other arguments.
@@ -59,12 +59,14 @@ def trace(
 class Trace(TraceData):
     """The result of :func:`gradtrace.trace`: plain data that can be compared, stored and sent.
 
-    ``source`` maps line numbers, as in the file or the notebook cell, to their text. ``statements``
-    maps the first line of each statement that spans several to its last (of a compound statement,
-    to that of its head). ``skipped`` are the lines that did not run; after an error, only those of
-    branches not taken. ``error`` is the exception that ended the function, None if it returned.
-    ``unrecorded`` counts the lines that ran after ``max_steps``; the last step is recorded in any
-    case. ``calls`` are the calls of modules in which operations ran, outer before inner ones.
+    ``steps`` are the states before, between and after the lines. They refer by index to ``nodes``
+    and ``tensors``, all those of the graph that any step contains. ``source`` maps line numbers, as
+    in the file or the notebook cell, to their text. ``statements`` maps the first line of each
+    statement that spans several to its last (of a compound statement, to that of its head).
+    ``skipped`` are the lines that did not run; after an error, only those of branches not taken.
+    ``error`` is the exception that ended the function, None if it returned. ``unrecorded`` counts
+    the lines that ran after ``max_steps``; the last step is recorded in any case. ``calls`` are the
+    calls of modules in which operations ran, outer before inner ones.
     """
 
     @classmethod

@@ -15,7 +15,7 @@ from gradtrace.tracing.steps import TraceData
 class Program:
     """The subject of a question: a function that can be traced for each setting of its controls.
 
-    ``options`` maps each control to its ``(label, value)`` pairs, ``initial`` to its first value.
+    ``options`` maps each control to its ``(label, value)`` pairs, ``initial`` to its initial value.
     ``trace`` takes a setting as keyword arguments and returns its trace.
     """
 
@@ -25,7 +25,7 @@ class Program:
     initial: Mapping[str, Any] = field(default_factory=dict)
 
     def indices(self, setting: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return the index of each control's option; a control missing in ``setting`` is initial.
+        """Return each control's option as an index; one not in ``setting`` has its initial value.
 
         Raises:
             ValueError: ``setting`` names an unknown control, or a value that is not an option.

@@ -24,7 +24,7 @@ _FEW = 5_000  # nodes: what they made is read without being asked for
 class Graph(GraphData):
     """Plain data about an autograd graph, as :func:`snapshot` returns it.
 
-    ``model`` is the name of the model's class, or empty.
+    ``nodes`` are in breadth-first order; ``model`` is the name of the model's class, or empty.
     """
 
     def to_svg(self, path: str | Path | None = None) -> str:

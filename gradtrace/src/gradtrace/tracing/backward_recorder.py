@@ -50,7 +50,7 @@ from gradtrace.tracing.values import gradient_text
 
 MAX_NODES = 64  # that are recorded of one call of backward; the one that fails is in any case
 _MAX_STEPS = 1_000  # inside of all lines together
-_MAX_UNNAMED = 256  # nodes that no variable leads to and are read nevertheless
+_MAX_UNNAMED = 256  # nodes that no variable reaches, but that are read
 # Modules whose functions the engine calls.
 _NO_HOOKS = ("gradtrace.", "torch._", "torch.utils.weak", "weakref")
 

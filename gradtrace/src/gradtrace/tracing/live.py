@@ -403,7 +403,7 @@ class _Memory:
     def look(
         self, tensors: Mapping[str, torch.Tensor], leaves: Mapping[int, TensorWeakRef], whole: bool
     ) -> set[int]:
-        """Record what refers to each storage; return the nodes whose saved memory was written."""
+        """Record what refers to each storage; return nodes whose saved memory has a new version."""
         versions = set()
         self._inputs.clear()
         self._gradients.clear()
