@@ -28,11 +28,14 @@ def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str
     """Return the replies of the misconceptions that give the same results as an answer.
 
     Args:
-        name: the name of the question, ``"<exercise>.<question>"``.
-        observed: the results of an answer, the text of plain data for each of ``inputs``.
+        name: the question, ``"<exercise>.<question>"``.
+        task: the task of this question.
+        observed: the answer's results, a text from :meth:`.Task.observe` for each draw.
+        inputs: the inputs of these draws, texts from :meth:`.Task.inputs`, in the same order.
 
     Returns:
-        the replies; none if no misconception fits, or so many that their replies would not help.
+        the distinct replies; none if no misconception fits, more than three replies fit, or a
+        result is not plain data.
     """
     try:
         draws = [(loads(text), case) for text, case in zip(observed, inputs, strict=True)]

@@ -147,7 +147,10 @@ _LIBRARIES = tuple(
 
 
 def is_learners(file: str) -> bool:
-    """Whether a file belongs to neither the course, PyTorch, gradtrace nor Python's library."""
+    """Whether a file belongs to neither the course, PyTorch, gradtrace nor Python's library.
+
+    Outside a virtual environment, Python's library contains the installed packages, too.
+    """
     return not file.startswith((*_LIBRARIES, "<frozen"))
 
 

@@ -87,7 +87,10 @@ def answers(
 
 
 def _read(cell: dict[str, Any]) -> _Cell:
-    """Return the cell; parts of the wrong type are replaced by empty ones."""
+    """Convert a cell of untrusted JSON to a ``_Cell``.
+
+    A source of the wrong type becomes "", an id None, and an unknown type "of an unknown kind".
+    """
     source = cell.get("source")
     if isinstance(source, list):
         source = "".join(line for line in source if isinstance(line, str))

@@ -57,7 +57,7 @@ class SubmissionFolder:
 
 @dataclass(frozen=True)
 class Handed:
-    """The code and text cells of a notebook, and remarks on it.
+    """The cells of a submission's notebook, and remarks on it.
 
     ``timestamp`` is when it was handed in, in UTC without zone, as nbgrader's gradebook keeps it.
     """
@@ -131,7 +131,7 @@ def read_folder(root: Path, *names: str, assignment: str) -> Handed:
 
 @contextmanager
 def _folder(root: Path, *names: str) -> Iterator[int]:
-    """Open the folder ``root/names...`` without following links, and yield its descriptor."""
+    """Open ``root/names...`` without following links below ``root``, and yield its descriptor."""
     opened = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
     try:
         for name in names:

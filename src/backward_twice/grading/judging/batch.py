@@ -21,15 +21,15 @@ from backward_twice.grading.judging.grader import Json, failed, grade
 from backward_twice.grading.limited import Limited
 
 _JOBS_EACH = 2
-"""One that runs and one that waits, so that no worker waits for a job."""
+"""Jobs for each worker: one that runs and one that waits, so that no worker waits for a job."""
 
 RETRY_SECONDS = 600.0
-"""By the clock: no retry of what ran out of time begins later after the first."""
+"""Wall-clock time after the first retry of a slow job, after which no further retry begins."""
 
 SAVED = "the results so far are saved: start again to continue"
 
 Tagged = tuple[Any, Json]
-"""What the caller knows a job by, and the job."""
+"""The caller's tag of a job, and the job or its result."""
 
 
 class Workers(AbstractContextManager):

@@ -35,7 +35,10 @@ Variant = Callable[[torch.Generator], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Draws:
-    """The source of hidden inputs.  ``digest`` changes with the secret and does not reveal it."""
+    """The source of hidden inputs: the secret, and the private variants by question.
+
+    ``digest`` changes with the secret and the private files' ``source``, and reveals neither.
+    """
 
     secret: bytes = field(repr=False)
     variants: Mapping[str, Variant] = field(default_factory=dict)
@@ -73,10 +76,11 @@ class Draws:
 
 
 def read_draws(out: Path, private: Path | None, masters: Mapping[str, Master]) -> Draws:
-    """Read the secret and the private variants.
+    """Read the secret, which is created if it is missing, and the private variants.
 
     Raises:
-        GradingError: a private function cannot be used; each is tried once.
+        GradingError: the secret is damaged, or the private folder or one of its functions cannot be
+            used; each function is tried once.
         OSError: the secret can be neither read nor written.
     """
     secret = _kept_secret(out)

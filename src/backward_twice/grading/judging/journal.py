@@ -1,10 +1,10 @@
 """The journal of a grading, ``results.jsonl``: one line for each result, written immediately.
 
-An interrupted grading continues from it, and gradebook, tables and feedback are created from it.  A
+An interrupted grading continues from it; the gradebook, tables and feedback are created from it.  A
 later line of the same student and assignment replaces the earlier ones, which stay as the history
 of the score; a line that says ``dropped`` removes all of them.  An incomplete last line, left when
-the grader was killed, is deleted.  Only the position of each line is kept in memory, so that the
-size of a class does not matter.
+the grader was killed, is deleted.  Of each result, memory holds only the line's position and
+length, the digest, the score and whether the grading crashed, so that a large class takes little.
 """
 
 import fcntl
@@ -80,7 +80,7 @@ class Journal:
         return set(self._lines)
 
     def points(self, key: Key) -> list[Score]:
-        """Return the first score, and every later one with other points; crashes are left out."""
+        """Return the scores except crashes; of several in a row with equal points, the first."""
         scores = [line.score for line in self._lines.get(key, ()) if not line.is_crash]
         return [next(same) for _, same in groupby(scores, key=lambda score: score.points)]
 

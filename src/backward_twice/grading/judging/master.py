@@ -33,7 +33,7 @@ class GivenCell:
 
 @dataclass(frozen=True)
 class AnswerCell:
-    """A cell that the learner writes; ``defines`` are the names that questions ask for.
+    """A cell that the learner writes; ``defines`` are the names that questions ask for, else all.
 
     ``cell_id`` is the notebook cell's own id, which survives where nbgrader's metadata does not.
     """
@@ -79,7 +79,7 @@ class Master:
 
     @property
     def digest(self) -> str:
-        """A digest of everything that grades a submission: cells, points, questions."""
+        """A digest of the name and the cells, with their questions and points."""
         cells = [[type(cell).__name__, *map(str, vars(cell).values())] for cell in self.cells]
         return hashlib.sha256(json.dumps([self.name, cells]).encode()).hexdigest()
 

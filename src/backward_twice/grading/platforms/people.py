@@ -291,7 +291,7 @@ def _folded_marks(person: Person) -> list[tuple[str, str]]:
 
 
 def _cell(value: str) -> str:
-    """Return a value as the file stores it, without the semicolon that separates two."""
+    """Return a value as the file stores it: stripped, with commas for the separating semicolons."""
     return value.replace(";", ",").strip()
 
 

@@ -7,8 +7,8 @@ becomes the failure of the current step.
 Processor time is limited, because other work on the machine does not use it up.  A step that waits
 uses none, so there is also a limit of wall-clock time, several times as long; a step that exceeds
 it is ``slow`` and not ``timeout``, because the machine may have been busy.  A step whose threads
-all sleep does not wait for the machine, so it ends sooner and is not repeated; the limits of later
-steps are shorter then, so that sleeping submissions cannot delay a class.
+all sleep does not wait for the machine, so it ends sooner and is not repeated; later steps may then
+sleep for less time, so that sleeping submissions cannot delay a class.
 """
 
 import json
@@ -25,7 +25,7 @@ _LINE = 8 << 20  # bytes that one step may hand back
 _ALL = 32 << 20  # bytes that all of them together may
 
 Failure = tuple[Literal["timeout", "slow", "memory", "crashed"], str]
-"""How a step failed, and that in words."""
+"""The kind of a step's failure, and its description."""
 
 NO_EVENT: Failure = ("crashed", "returned data that is no event of this step")
 
@@ -102,7 +102,7 @@ class Events:
         return self._used
 
     def _look(self) -> None:
-        """Measure the step's use of resources, including that of processes that have ended."""
+        """Measure the step's idle time, and its processor time including ended processes."""
         now, processor_seconds = time.monotonic(), self._run.processor()
         if self._run.is_idle():  # now; it may have worked a little since the last look
             worked = processor_seconds - (self._seen or 0.0)
@@ -153,7 +153,10 @@ class Events:
         return f"{who}took longer than {seconds:g} s of processor time"
 
     def _send(self) -> None:
-        """Send as much of the unsent bytes as the pipe has room for."""
+        """Send as many of the unsent bytes as the pipe has room for.
+
+        Stop polling the pipe when none are left.  If the pipe is broken, discard the rest.
+        """
         try:
             self._unsent = self._unsent[os.write(self._run.job, self._unsent) :]
         except BlockingIOError:

@@ -1,8 +1,8 @@
 """The warm process and its forks, as the grader sees them; :mod:`.forkserver` is what it runs.
 
-A fork receives its steps through one pipe and reports through another.  Its keeper reports its end
-through a socket, and kills it when this end of the socket closes, for whatever reason.
-:class:`.Namespaces` confine the fork.
+A fork receives its steps through one pipe and sends its events through another.  Its keeper reports
+through a socket how the fork ended, and kills the fork when the grader's side of the socket closes,
+for whatever reason.  :class:`.Namespaces` confine the fork.
 """
 
 import atexit

@@ -18,7 +18,8 @@ class SubmissionLimits:
         seconds: of processor time, for each step.
         clock: how many times as long a step, and the submission, may take in wall-clock time,
             because a busy machine or a slow disk is not the student's fault.
-        memory: bytes, for all its processes together, beyond what Python and torch take.
+        memory: bytes that a process may allocate beyond those of Python and torch, and that all
+            processes together may take if there are several.
         processes: processes and threads at one time.
         output: characters kept of what a step prints.
         files: bytes in all files together; there are no more than 4,096 files.

@@ -15,9 +15,9 @@ def bubblewrap_arguments(hide: Iterable[Path] = ()) -> list[str]:
     and one writable folder, ``/tmp``, but not the grader's environment.
 
     Args:
-        hide: folders that stay out of sight even if they lie within one of those, such as the
-            submissions.  The checkout that this package is part of is hidden anyway, and so is the
-            package with the right answers, which the warm process has in memory.
+        hide: folders, such as the submissions, that stay out of sight even within a visible folder.
+            The checkout that this package is part of is hidden anyway, and so is the package with
+            the right answers, which the warm process has in memory.
     """
     root = os.geteuid() == 0
     namespaces = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]

@@ -26,10 +26,12 @@ _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(co
 class StepResult(TypedDict):
     """The outcome and output of a step; all texts come from the student's process, untrusted.
 
-    ``outcome`` is ``done`` for a step that ended by itself, also with an exception, and ``slow``
-    for one that exceeded its wall-clock time but not its processor time.  ``error`` and ``ename``
-    describe the exception, or the reason of another outcome.  ``observed`` are the results of a
-    question's draws, as texts of plain data; ``seconds`` the known processor time of all processes.
+    ``outcome`` is ``done`` for a step that ended by itself, also with an exception (MemoryError is
+    ``memory``), and ``slow`` for one that exceeded its wall-clock time but not its processor time.
+    A step that was not reached is ``skipped`` if the submission's processor time was used up, else
+    ``slow``.  ``error`` describes the exception, whose type is ``ename``, or another outcome.
+    ``observed`` are the results of a question's draws, as texts of plain data; ``seconds`` is the
+    known processor time of all processes.
     """
 
     outcome: Literal["done", "timeout", "slow", "memory", "crashed", "skipped"]
@@ -208,7 +210,7 @@ def check_sandbox(sandbox: Sandbox | None = None) -> None:
     """Check that submissions can be run here.
 
     Args:
-        sandbox: runs one step in it; by default only bubblewrap is tried, which takes no time.
+        sandbox: one in which an empty step is run; by default only bubblewrap is tried.
 
     Raises:
         SandboxError: they cannot; the message has the reason and the possible solutions.

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 
 Allowed = dict[int, tuple[int, int]]
-"""What arguments must be: by number, a mask and the value under it.  None: whatever they are."""
+"""A condition on a call's arguments: by number, a mask and the masked value.  {} allows any."""
 
 LOW = 0xFFFFFFFF
 """The mask of an ``int`` argument: the kernel does not look at the other half either."""

@@ -1,6 +1,6 @@
 """The system calls that a submission may make; the kernel refuses all others.
 
-It lists what is *allowed*, like the lists of container engines, but shorter: a new kernel's call is
+This module lists what is *allowed*, as container engines do, but shorter: a new kernel's call is
 refused until somebody has examined it.  The list was measured: ``strace -f`` of a Python that
 imports torch and IPython and runs every exercise's right answers, every stored wrong one, and the
 other things that learners do (files, threads, processes, data loaders, shell commands).  Calls that
@@ -9,9 +9,9 @@ on the page cache.  A call not on the list fails with ``ENOSYS``, as on a kernel
 so libraries use their fallback; hardly anything else causes that error, so :mod:`.runner` reports
 it as a refusal.
 
-A lock on a file is taken for granted instead (:data:`TAKEN_FOR_GRANTED`): the kernel says that it
-is there, and locks nothing.  sqlite3 and ``torch.compile`` require one, on files that no other
-process can write to, and have no fallback.
+A call that locks a file reports success instead, but locks nothing (:data:`TAKEN_FOR_GRANTED`).
+sqlite3 and ``torch.compile`` require a lock, on files that no other process can write to, and have
+no fallback.
 
 Each call that was left off could once do harm: ``vmsplice``, ``memfd_create``, ``shmget``,
 ``fcntl(F_SETLK)``, ``setxattr`` and ``io_uring`` hold kernel memory that is charged to no process,
@@ -112,13 +112,13 @@ _WITH: dict[str, list[Allowed]] = {
 }
 
 ALLOWED: dict[str, list[Allowed]] = {name: [{}] for name in _FREELY.split()} | _WITH
-"""Of each call that is allowed the arguments with which it is: any of them, all in it."""
+"""For each allowed call, the conditions on its arguments, of which one must hold."""
 
 TAKEN_FOR_GRANTED: dict[str, list[Allowed]] = {
     "flock": [{}],
     "fcntl": _one_of(1, _numbers(fcntl, _LOCKS, "F_")),
 }
-"""The same of calls that come back as if they had done what they were asked, and did nothing."""
+"""The same for calls that report success, but do nothing."""
 
 
 @functools.cache
