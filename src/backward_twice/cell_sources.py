@@ -16,7 +16,7 @@ MAX_CHARACTERS = 200_000
 """The longest source that is parsed, and the most that all answers have together."""
 
 _KEPT = 10_000
-"""The longest source whose tree is kept for a while: a large one's would take a reader's memory."""
+"""The longest source whose tree is cached, because large trees would take a reader's memory."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _MAGIC = re.compile(r"^(\s*)[%!].*$", re.M)

@@ -2,7 +2,7 @@
 
 In a notebook a name stays defined after its cell was changed or deleted.  The grader has only the
 answer cell, and the imports, functions, classes and assignments of other cells that the answer
-uses.  So this module runs the same code in a fresh namespace, and prints what is missing.
+uses.  So this module runs the same code in a fresh namespace, and describes what differs.
 """
 
 import contextlib

@@ -71,8 +71,8 @@ _RUNS, _PIECES, _APART = (
     "the graphs never hold the head's outputs of more than a few pieces",
 )
 _WIDE, _ROWS = 32, (16, 18, 14, 20, 12, 18, 16, 14, 20, 16, 12, 18)
-"""Columns that the head gives, and rows of the pieces, where it is counted what the graphs hold:
-its outputs are most of it, in whatever shape they are saved."""
+"""Columns of the head and rows of the pieces in the run that counts the numbers that graphs save:
+most of them are the head's outputs."""
 
 
 def _run_step(answer, weights, batches, sizes, rate):

@@ -129,10 +129,10 @@ def calls(name: str, *, seed: int = 0) -> list[Call]:
 def check(name: str, answer: Any, *, seed: int | None = None) -> None:
     """Judge ``answer`` by the question ``name`` in this process, and print the findings.
 
-    If the installed package lacks the exercise, such as a teacher's own for an exam, only that is
-    printed.  A right answer is checked again as the grader will check it: as the answer cell
-    defines it, with only the definitions that it needs.  If that result is wrong, the reason is
-    printed.
+    If the installed package lacks the exercise, such as a teacher's own for an exam, or its inputs,
+    as in the grader's sandbox, only that is printed.  A right answer is checked again as the grader
+    will check it: as the answer cell defines it, with only the definitions that it needs.  If that
+    result is wrong, the reason is printed.
 
     Args:
         name: ``"<exercise>.<question>"``.
@@ -184,7 +184,7 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
 
 
 MOST_LISTED = 12
-"""Of more findings than these only what is wrong is listed one by one."""
+"""If there are more findings than this, only wrong ones are listed one by one."""
 _MOST_WRONG = 6
 
 
@@ -223,7 +223,7 @@ def _explained(
 
 LOOKS_LIKE = "It looks like this misconception:"
 SMALLEST_CASE = "The smallest case that is wrong, as a program:"
-"""How what is found beside the findings is introduced, in the notebook and by the grader."""
+"""Headings of a reply and of a smallest case, in the notebook and in the grader's feedback."""
 
 _rehearsing: list[str] = []
 

@@ -10,7 +10,7 @@ import torch
 from backward_twice.checks.plain import Plain
 
 RTOL = 1e-4
-"""Relative tolerance of a comparison: float32, whatever the order of a sum."""
+"""Relative tolerance of a comparison: more than the order of a sum changes in float32."""
 ATOL = 1e-6
 """Absolute tolerance of a comparison."""
 

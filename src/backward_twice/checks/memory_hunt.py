@@ -26,7 +26,7 @@ _HABITS = {
     "last output": (None, lambda t, name, loss, output: output),
     "last two losses": ([], lambda t, name, loss, output: [*getattr(t, name), loss][-2:]),
 }
-"""What a name holds at first, and what it holds after a step."""
+"""For each habit, the value of a name at first, and the function that gives it after a step."""
 _GROWING = ("sum of losses", "losses", "outputs by step", "pairs")
 _NAMES = ("metrics", "cache", "state", "best", "log")
 
@@ -91,7 +91,7 @@ _GRAPHS = "the graphs hold no more than two passes at once"
 _HOOK = "after training, the network keeps no output of its first layer alive"
 _MOST_PASSES = 2.5
 _STEPS, _ROWS, _TIMES = 6, 40, 16
-"""Of the run whose graphs are counted; its first layer is wider, so that a graph is mostly that."""
+"""Steps and rows of the run whose graphs are counted; how much wider its first layer is."""
 _PENALTY = 0.01
 
 

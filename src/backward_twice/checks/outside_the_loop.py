@@ -65,8 +65,8 @@ def _draw_sampled(draws):
 
 _APART = "the graphs never hold more than two chunks at once"
 _WIDE, _LONG, _MANY = 16, 32, 5
-"""Columns and rows of a chunk, and chunks, where it is counted what the graphs hold: the data is
-most of it, in whatever shape it is saved."""
+"""Columns and rows of a chunk, and the number of chunks, in the run that counts the numbers that
+graphs save: most of them are the data."""
 
 
 def _run_sampled(answer, mean, rho, chunks, seed, **given):

@@ -1,8 +1,8 @@
 """Plain data, the only data that passes between a learner's code and the code that judges it.
 
-Tensors, numbers (NumPy's scalars too), text, booleans, ``None``, and lists and dicts of them, as
-JSON text.  A tensor becomes its values, its dtype and its shape; values survive exactly.  Nothing
-else is accepted, and reading builds nothing else: no pickle, and no object that the sender defines.
+Plain data are tensors, numbers (NumPy's scalars too), text, booleans, ``None``, and lists, tuples
+and dicts of them.  In its JSON text, a tensor is its values, dtype and shape, and a tuple a list;
+values survive exactly.  Reading builds nothing else: no pickle, no object that the sender defines.
 """
 
 import json

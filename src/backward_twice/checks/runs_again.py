@@ -37,7 +37,7 @@ _TELL = (
     lambda kind, saves, retains: True,
     lambda kind, saves, retains: True,
 )
-"""What a program is to be: by its kind, which of its lines save and which of its calls retain."""
+"""Conditions for the programs: on the kind, on which lines save and on which calls retain."""
 
 
 def _is_so(tells, program):

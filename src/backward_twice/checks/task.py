@@ -43,8 +43,8 @@ class Task:
         answer: the name that the learner's answer cell defines.
         draw: takes an :class:`InputGenerator`, a seeded :class:`torch.Generator`, returns the
             inputs: plain data by name.
-        expect: takes the inputs by name, returns the right results: plain data by name.  It runs
-            only where the learner's code does not.
+        expect: takes the inputs by name, returns the right results: plain data by name.  The grader
+            runs it outside the sandbox.
         run: takes the answer and the inputs by name, returns the results: plain data by name.  It
             may build the objects that the answer works on, such as modules and optimizers.  It runs
             beside the learner's code, which can read and change it.
@@ -68,6 +68,7 @@ class Task:
 
         Raises:
             UnusableResult: the answer raised nothing, but its result could not be used.
+            Exception: any error that the answer raised.
         """
         called = answer if isinstance(answer, type) else _Called(answer)
         with as_torch_begins():

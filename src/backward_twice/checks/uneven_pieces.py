@@ -21,8 +21,8 @@ _OVERFLOWS = 1
 _LARGE = 1e38
 _APART = "the graphs never hold more than two pieces at once"
 _WIDE, _ROWS = 32, (20, 24, 18, 24, 22, 10)
-"""Columns of the data, and rows of the pieces, where it is counted what the graphs hold: the data
-is most of it, in whatever shape it is saved."""
+"""Columns of the data and rows of the pieces in the run that counts the numbers that graphs save:
+most of them are the data."""
 
 
 def _draw(draws, updates=_UPDATES):

@@ -42,7 +42,7 @@ class Student:
 
 
 Counted = list[tuple[str, list[Student], float]]
-"""Of each value who has it, and their share of all."""
+"""For each value, the students who have it, and their number divided by a total."""
 
 
 def report(journal: Journal, masters: Mapping[str, Master], names: Mapping[Key, str]) -> str:

@@ -6,7 +6,7 @@ submission is stored in ``SUBMISSIONS/.collected/<exercise>.json``, so that the 
 uploaded (:mod:`.platforms.upload`).
 
 Files are copied unread.  Only zips are opened, in a process with limits (:mod:`.unpacking`): the
-download itself, and small ones that students handed in.
+download itself, and small ones that students handed in.  In clones, git reads the time of a commit.
 """
 
 import argparse

@@ -24,7 +24,7 @@ from typing import Any
 from backward_twice.grading import GradingError, Rejected
 
 SECONDS = 5.0
-"""Processor time for one call; honest ones take some hundredths."""
+"""Seconds of processor time for one call; an ordinary submission takes some hundredths."""
 
 _BY_THE_CLOCK = 120.0  # s, whatever else the machine does
 _MEMORY = 1 << 30  # bytes beyond those of the process at its start
@@ -39,7 +39,7 @@ class Limited(AbstractContextManager):
     """A helper process that calls functions on request; leaving the context ends it."""
 
     def __init__(self, seconds: float | None = SECONDS) -> None:
-        """Set the seconds of processor time for each call; None also lifts the limit of memory."""
+        """Set the seconds of processor time for each call; None lifts limits on time and memory."""
         self._seconds = seconds
         self._process: subprocess.Popen | None = None
 

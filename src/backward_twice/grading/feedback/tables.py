@@ -1,10 +1,11 @@
 """The teacher's tables, ``grades.csv`` and ``class.csv``, and the command's summary.
 
-``grades.csv`` has a row for each submission.  ``class.csv`` has one for each student and a column
-for each exercise, in the form of the class list, so that the platform of the list can import it.
-Canvas wants ``Student``, ``ID`` and ``Section`` in front and may have a row of points possible
-(lib/gradebook_importer.rb in github.com/instructure/canvas-lms); Moodle takes any columns and asks
-which is which (docs.moodle.org, "Grade import").
+``grades.csv`` has a row for each submission, and for each exercise that a listed person did not
+hand in.  ``class.csv`` has one for each student and a column for each exercise, in the form of the
+class list, so that the platform of the list can import it.  Canvas wants ``Student``, ``ID`` and
+``Section`` in front and may have a row of points possible (lib/gradebook_importer.rb in
+github.com/instructure/canvas-lms); Moodle takes any columns and asks which is which
+(docs.moodle.org, "Grade import").
 
 All data from students is text here: no cell, and no part after a character that may end a cell in a
 spreadsheet, begins with a sign that makes it a formula.
@@ -43,10 +44,10 @@ class Row:
 
 
 NOTHING = "nothing handed in"
-"""The state of those of whom the class list knows and no submission."""
+"""The state of a person in the class list without a submission."""
 
 IN_A_GROUP = "in a group"
-"""The state of those whose group has handed in; its submission has a row of its own."""
+"""The state of a person whose group has handed in; the group's submission has its own row."""
 
 
 def row(
@@ -101,9 +102,9 @@ def write_class(
 ) -> list[str]:
     """Write ``class.csv``: each student's points in each of the exercises ``max_points``.
 
-    A cell is empty if nothing was handed in, or two submissions are the same person's.  The rows
-    are those of ``grades.csv``, each with its person.  Return warnings for the teacher: who is not
-    in the class list, and who is in it twice.
+    A cell is empty if nothing was handed in, or two submissions are the same person's.  ``rows``
+    are those of ``grades.csv`` except groups', each with its person.  Return warnings for the
+    teacher: who is not in the class list, and who handed in an exercise twice.
     """
     points: dict[Person | str, dict[str, list[Row]]] = {}
     for result_row, person in rows:

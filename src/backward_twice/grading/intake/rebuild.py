@@ -87,10 +87,7 @@ def answers(
 
 
 def _read(cell: dict[str, Any]) -> _Cell:
-    """Convert a cell of untrusted JSON to a ``_Cell``.
-
-    A source of the wrong type becomes "", an id None, and an unknown type "of an unknown kind".
-    """
+    """Convert a cell of untrusted JSON to a ``_Cell``; each invalid field has a default."""
     source = cell.get("source")
     if isinstance(source, list):
         source = "".join(line for line in source if isinstance(line, str))

@@ -35,10 +35,7 @@ Variant = Callable[[torch.Generator], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Draws:
-    """The source of hidden inputs: the secret, and the private variants by question.
-
-    ``digest`` changes with the secret and the private files' ``source``, and reveals neither.
-    """
+    """The secret and the private variants; ``digest`` changes with both, and reveals neither."""
 
     secret: bytes = field(repr=False)
     variants: Mapping[str, Variant] = field(default_factory=dict)

@@ -36,14 +36,14 @@ _KINDS = {
     **dict.fromkeys(("email address", "email"), "email"),
     "github username": "github",
 }
-"""What a column says of a person, of what kind it is: only values of one kind are compared."""
+"""The kind of identifier in a column; only identifiers of the same kind are compared."""
 _PARTICIPANT = re.compile(r"Participant (\d+)")
 """Moodle's number of a person in one assignment, as its grading worksheet writes it."""
 
 
 @dataclass(frozen=True)
 class Person:
-    """A row of the class list: its cells, and other facts that identify the person."""
+    """A person in the class list: the cells in ``Roster.columns``, and names and identifiers."""
 
     cells: tuple[str, ...]
     name: str
@@ -52,8 +52,8 @@ class Person:
     last: str = ""
     email: str = ""
     marks: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """What tells this person from all others, by its kind: ``email``, ``login``, ``number``,
-    ``canvas``, ``moodle`` (the number in one assignment), ``github``."""
+    """The person's identifiers by kind: ``email``, ``login``, ``number``, ``canvas``, ``moodle``
+    (the number in one assignment), ``github``."""
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def write_upload(
 
     Args:
         out: the folder of the grading, with the pages of feedback.
-        students: who gets feedback, each with the members of a group, who get it instead, or None.
+        students: their folders, each with the members of the group who get the feedback, or None.
         autograded: the folder of the graded notebooks.
     """
     if collected.platform not in (MOODLE, CANVAS):

@@ -141,8 +141,7 @@ class Namespaces:
 def _user_beside(pid: int) -> int:
     """Return a user for the submission; ``pid`` is the first process of its namespaces.
 
-    The kernel counts processes by user, so the user is derived from ``pid``, which differs between
-    live processes.
+    The kernel counts processes by user, and no two live processes have the same ``pid``.
     """
     first_user, _, count = map(int, Path("/proc/self/uid_map").read_text().splitlines()[-1].split())
     if count < _FEWEST_USERS:

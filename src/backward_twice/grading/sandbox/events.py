@@ -153,10 +153,7 @@ class Events:
         return f"{who}took longer than {seconds:g} s of processor time"
 
     def _send(self) -> None:
-        """Send as many of the unsent bytes as the pipe has room for.
-
-        Stop polling the pipe when none are left.  If the pipe is broken, discard the rest.
-        """
+        """Send as many bytes as fit into the pipe; stop polling it if all are sent or it broke."""
         try:
             self._unsent = self._unsent[os.write(self._run.job, self._unsent) :]
         except BlockingIOError:

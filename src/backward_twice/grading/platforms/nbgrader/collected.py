@@ -1,8 +1,8 @@
 """The folders that ``make collect`` and ``nbgrader collect`` write.
 
 The layout is ``<student>/<assignment>/<assignment>.ipynb``, beside it nbgrader's ``timestamp.txt``.
-Every visible entry becomes a :class:`.SubmissionFolder`; an entry that cannot be graded has a
-reason, so that no student is silently left out.
+Every visible folder, link, notebook and archive becomes a :class:`.SubmissionFolder`; one that
+cannot be graded has a reason, so that no student is silently left out.
 """
 
 import os
@@ -23,7 +23,7 @@ from backward_twice.grading.intake.submissions import (
 from backward_twice.grading.platforms.people import PEOPLE
 
 MARKUP = '<>"'
-"""What no name may have in it: Formgrader puts names into its pages as they are, markup too."""
+"""Characters that no name may contain, because Formgrader does not escape names in its pages."""
 
 
 def find(submissions: Path, assignments: Collection[str]) -> list[SubmissionFolder]:

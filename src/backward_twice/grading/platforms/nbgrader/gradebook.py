@@ -1,8 +1,9 @@
 """Write results into nbgrader's gradebook, so that its tools show the same points.
 
-The teacher's entries stay: manual scores, extra credit, comments, extensions and due dates are
-never overwritten.  nbgrader's ``add_submission`` commits each row, and its relations load a whole
-class for one student; here all submissions are committed together.
+The teacher's entries stay: manual scores, extra credit, comments and due dates are never
+overwritten, an extension only by a given one (:meth:`Grades.extend`).  nbgrader's
+``add_submission`` commits each row, and its relations load a whole class for one student; here all
+submissions are committed together.
 """
 
 import logging
@@ -31,7 +32,7 @@ from backward_twice.grading.platforms.nbgrader.collected import MARKUP
 from backward_twice.grading.platforms.roster import Person
 
 COURSE = "backward_twice"
-"""The course's name in a gradebook that has no such assignment yet; as in nbgrader_config.py."""
+"""The course of assignments that the gradebook does not have yet; as in nbgrader_config.py."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def open_gradebook(path: Path, masters: Mapping[str, Master]) -> Iterator[Grades
     """Open the gradebook at ``path``, with the masters' assignments in it.
 
     Raises:
-        GradingError: it cannot be opened or written, or its questions differ from a master's.
+        GradingError: it cannot be opened or written, or has test cells that a master lacks.
     """
     api.app_log.setLevel(logging.CRITICAL)  # messages replace its tracebacks, below
     gradebook = None
