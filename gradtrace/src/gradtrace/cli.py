@@ -8,9 +8,9 @@ becomes ``python -O train.py --lr 1``. So Python itself handles everything about
 ``sys.argv``, ``__main__``, the frames, the exit code, signals, ``-m``, ``-c``, zip files, a missing
 file, a syntax error.
 
-In the new process the command leaves only a folder at the front of ``PYTHONPATH``. The folder
-contains a ``sitecustomize``, which Python imports when it starts, and which waits for the program
-to import torch; :mod:`gradtrace.session` does the rest.
+The new process receives the options in an environment variable, and a folder at the front of
+``PYTHONPATH``. The folder contains a ``sitecustomize``, which Python imports when it starts, and
+which waits for the program to import torch; :mod:`gradtrace.session` does the rest.
 """
 
 from __future__ import annotations

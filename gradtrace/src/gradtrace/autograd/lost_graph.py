@@ -48,7 +48,7 @@ class Detachment(NamedTuple):
 
 
 def find(frame: FrameType, lenient: bool = False) -> Detachment | None:
-    """Return how and where the value on which this line calls ``backward()`` lost its graph."""
+    """Return how and where the value on which a frame calls ``backward()`` lost its graph."""
     reader = _Reader.of(frame, lenient)
     if reader is None:
         return None

@@ -51,10 +51,10 @@ def is_written(file: str, expression: str) -> bool:
 
 
 def expression_read(made: Chain, read: Chain) -> str | None:
-    """Return how one chain of calls reads a value that another one made and assigned.
+    """Return the expression by which one chain of calls reads a value that another one assigned.
 
-    This is ``actions[1]`` if, in the innermost function of both, one line assigns ``actions`` and
-    the other reads that entry only.
+    It is ``actions[1]`` if, in the innermost function of both, one line assigns ``actions`` and the
+    other reads that entry only.
     """
     for (code, made_at), (other, read_at) in zip(made.lines[::-1], read.lines[::-1], strict=False):
         if code is not other:

@@ -38,7 +38,7 @@ def root_node(tensor: torch.Tensor) -> LiveNode:
 
 
 def roots_of(outputs: torch.Tensor | Iterable[torch.Tensor | GradientEdge]) -> list[LiveNode]:
-    """Return the nodes at which backward from ``outputs`` starts, of the outputs that have one."""
+    """Return the nodes at which backward starts from ``outputs``, except those without a graph."""
     outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
     return [
         root_node(output) if isinstance(output, torch.Tensor) else output.node

@@ -10,8 +10,8 @@ step. Its stages follow Sugiyama's method:
 * *Order* (:mod:`gradtrace.draw.layering`): each layer is sorted by the mean position of its
   neighbours.
 * *Coordinates* (:mod:`gradtrace.draw.placement`): each box is put as near to its neighbours as
-  order and gaps allow.  A folded drawing that is too high continues in a second column, and parts
-  that never exist at the same time, such as the iterations of a loop, share one column.
+  order and gaps allow.  A part that is too high continues in further columns, and parts that never
+  exist at the same time, such as the iterations of a loop, share one column.
 """
 
 from __future__ import annotations

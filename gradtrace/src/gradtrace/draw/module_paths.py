@@ -33,7 +33,7 @@ def topological_order(scene: Scene) -> list[int]:
 
 
 def infer_module_paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
-    """Infer the path of each operation's module, () outside all, from the parameters around it."""
+    """Infer each operation's module path, () outside all modules, from the parameters around it."""
     direct = parameter_modules(scene, order)
 
     def nearest(row: Sequence[int]) -> dict[int, tuple[str, ...]]:
@@ -70,7 +70,7 @@ def _align_tails(
     own: dict[int, tuple[str, ...]],
     paths: dict[int, tuple[str, ...]],
 ) -> None:
-    """Assign operations after a stack's last layer to that layer if its other layers have them."""
+    """Assign operations after a stack's last layer to that layer if they end the others, too."""
     tails: list[tuple[int, list[int]]] = []
     for i in order:
         if i in own:

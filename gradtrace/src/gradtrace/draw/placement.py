@@ -54,7 +54,7 @@ class _Unit:
 
 @dataclass
 class Placement:
-    """The coordinates of a plan: corners of boxes and tensors, bends of each link, and its size."""
+    """The coordinates of a plan: corners of boxes and tensors, bends of links, and total size."""
 
     boxes: list[tuple[float, float]]
     tensors: list[tuple[float, float]]

@@ -52,7 +52,8 @@ class Slot:
 
     ``role`` is that of :class:`gradtrace.autograd.nodes.SavedTensor`, ``tensor`` an index in
     ``Trace.tensors``.  ``empty`` is True for a slot in which this node saved nothing.  The other
-    fields are None in such a slot, and for a tensor that was freed before the trace first saw it.
+    fields are None in such a slot, and if they are unknown, because a hook had packed the tensor or
+    because it had been freed before the trace first saw it.
     """
 
     name: str
@@ -181,7 +182,7 @@ class Step:
     the order of ``Trace.nodes``. ``held`` counts the bytes of saved tensors, each storage once:
     activations, leaves, inputs (the program keeps the last two alive anyway). ``gradients`` counts
     the bytes of the ``.grad`` of leaves and variables. ``peak`` is the largest number of bytes that
-    tensors made by the program occupied at once while ``ran`` ran, ``device`` the values of
+    results of the program's operations occupied at once while ``ran`` ran, ``device`` the values of
     PyTorch's own counters of the accelerators in use, ``{"allocated", "peak"}`` in bytes
     (:class:`gradtrace.autograd.live_bytes.DeviceCounters`); both are None if they were not
     measured. ``values`` are the live numbers, texts and truth values. ``raised`` is set if ``ran``
@@ -228,9 +229,9 @@ class TraceData:
 
     @property
     def freed(self) -> dict[int, int | None]:
-        """Map each node that was freed to the line that freed it.
+        """Map the index of each freed node to the line that freed it.
 
-        None if that was before the first line, or on a line that was not recorded.
+        The line is None if the node was freed before the first line, or by a line not recorded.
         """
         lines: dict[int, int | None] = {}
         for step in self.steps:
