@@ -25,10 +25,10 @@ class Diagnosis:
     ``began_at`` is the line where it began: the call that freed the graph, the change, or the cut.
     ``made_at`` is the line that created the tensor involved, ``made_through`` the calls that led
     to it, and ``carried_by`` the variables that hold it, to one of which the line ``stored_at``
-    gave a value; each is None if it is not known.
-    ``facts`` are the names of those that decided. ``advice`` is the fix, and ``names`` are the
-    variables for its text. A ``proven`` fix removes the failure from this loss, and no
-    parameter loses its gradient.
+    gave a value. If unknown, ``made_through`` is empty, and each of the others is None.
+    ``confidence`` is ``"certain"``, ``"likely"`` or ``"unknown"``; ``facts`` are the names of those
+    that decided. ``advice`` is the fix, and ``names`` are the variables for its text. A ``proven``
+    fix removes the failure from this loss, and no parameter loses its gradient.
     """
 
     family: str

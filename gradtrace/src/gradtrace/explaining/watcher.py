@@ -55,7 +55,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class SilentFailure(UserWarning):
-    """A failure that raises nothing: a wrong gradient, or a graph that grows."""
+    """A failure that raises nothing: a wrong gradient, a growing graph, or untrained parameters."""
 
 
 @overload
@@ -119,9 +119,10 @@ def guarded(method: F) -> F:
 
 
 class Watch(contextlib.AbstractContextManager["Watch"]):
-    """A watch, created by :func:`watch`, with its record and its findings.
+    """A watch, returned by :func:`watch`, that explains failing backward calls until it is stopped.
 
-    Entering it again resumes it, and its findings stay.
+    Use it as a context manager or decorator, or call :meth:`stop`. A strict watch also collects
+    silent failures in :attr:`findings`. Entering it again resumes watching and keeps the findings.
     """
 
     def __init__(self, strict: bool = False, *, begin: bool = True):
@@ -220,7 +221,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     @property
     def knowledge(self) -> int:
-        """The detail of this thread's record; the watch with the most detail explains an error."""
+        """How much the watch records in the running thread: 2 if it observes operations, else 1."""
         return 1 if self._observer is None or not self._observer.of_this_thread else 2
 
     def failed(

@@ -18,7 +18,7 @@ Node = TypeVar("Node", bound=ast.AST)
 
 
 class Edit(NamedTuple):
-    """A text in place of the bytes from ``start`` to ``end`` of a file's text in UTF-8."""
+    """A replacement of the bytes from ``start`` to before ``end`` of a file's text in UTF-8."""
 
     start: int
     end: int

@@ -163,7 +163,7 @@ class Judge:
         return judgement
 
     def compare(self, judgements: Iterable[Judgement]) -> None:
-        """Reject each repair that leaves a parameter untrained which one without a question trains.
+        """Reject each repair that does not train all parameters that repairs without a question do.
 
         Before that, out-of-place edits that train as a clone does are judged as the clone is, and
         repairs that change a loss are rejected if detaching holds and changes none. Clearing a list
@@ -228,7 +228,7 @@ class Judge:
         """Return which of ``keys`` are trained, so no inputs; if that is unknown, all."""
         return set(keys) if self.trained is None else self.trained & set(keys)
 
-    # Objections: each completes the sentence "runs, but …".
+    # Objections, or None: each completes the sentence "runs, but …".
 
     def _replaced_parameters(self, run: ProgramRun) -> str | None:
         new = {key for key, number in run.replaced.items() if number <= self.failing_call}
@@ -244,7 +244,7 @@ class Judge:
         return f"the gradient of {self._listed(repaired, '')} is NaN" if is_new else None
 
     def _unconnected(self, run: ProgramRun) -> str | None:
-        """Object to a gradient of None or zeros, because the loss depends on none of the inputs."""
+        """Return an objection to a gradient for tensors of which the loss depends on none."""
         known = {call.site for call in self.original.calls if call.unconnected and not call.failed}
         sites = (call.site for call in run.calls if call.unconnected and call.site not in known)
         texts = (
@@ -282,7 +282,7 @@ class Judge:
         return None
 
     def _other_objective(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Object to a loss that differs in value or gradient from the program's own loss."""
+        """Return an objection to a loss whose value or gradient is not the program's own."""
         if candidate.repair in _ADDITIONS:
             return self._other_sum(candidate, run)
         changed = self._first_changed_gradient(candidate, run)
@@ -317,7 +317,7 @@ class Judge:
         return list(zip(self._program.calls[:last], run.calls, strict=False))
 
     def _changed_loss(self, run: ProgramRun) -> int | None:
-        """Return the first backward call whose loss differs from the program's own."""
+        """Return the number of the first call whose loss differs from the program's own."""
         pairs = self._pairs(run)
         numbers = (call.number for expected, call in pairs if not equal_losses(expected, call))
         return next(numbers, None)
@@ -330,7 +330,7 @@ class Judge:
         return not candidate.repair.keeps
 
     def _first_changed_gradient(self, candidate: Candidate, run: ProgramRun) -> int | None:
-        """Return the first call whose gradients, but no loss before, differ from the program's."""
+        """Return the number of the first call with other gradients; None if a loss differs."""
         # What is detached where it is used may be multiplied by zero at first.
         is_at_use = candidate.repair in _DETACHED_AT_USE
         for expected, call in self._pairs(run, to_the_end=is_at_use):
@@ -352,7 +352,7 @@ class Judge:
     def _more_operations(
         candidate: Candidate, expected: ObservedCall, call: ObservedCall
     ) -> str | None:
-        """Object to repeated statements that add to a loss instead of computing it again."""
+        """Return an objection if repeated statements add to a loss, not compute it again."""
         additional = call.operations - expected.operations
         if candidate.repair != kinds.FORWARD_AGAIN or not additional:
             return None
@@ -363,7 +363,7 @@ class Judge:
         )
 
     def _other_sum(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Object to a combined loss that is not the sum of the losses, in value and gradient."""
+        """Return an objection if a combined loss is not the losses' sum, in value and gradient."""
         pairs = zip(self._program.calls, run.calls, strict=False)
         first = next((a.number for a, b in pairs if not equal_losses(a, b)), 1) - 1
         if first >= len(run.calls):
@@ -384,7 +384,7 @@ class Judge:
         return "the new loss is not the sum of the two losses"
 
     def _retained_too_long(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Object to a retained graph that a step makes stale, or that every iteration uses."""
+        """Return an objection to a retained graph that a step makes stale or iterations share."""
         if candidate.repair != kinds.RETAIN_GRAPH or self.failing_call > len(self.original.calls):
             return None
         site = self.original.calls[self.failing_call - 1].site
@@ -404,14 +404,14 @@ class Judge:
         return text if has_stepped else None
 
     def _counted_twice(self, candidate: Candidate) -> str | None:
-        """Object to a repair that counts a gradient twice, because a loss contains another."""
+        """Return an objection if a gradient counts twice, because a loss contains another."""
         facts = self.diagnosis.get("facts", ())
         is_term = self.cause == "loss_accumulated" or "a_loss_is_added" in facts
         is_twice = is_term and candidate.repair in _COUNTED_TWICE
         return "the loss contains an earlier one: its gradient counts twice" if is_twice else None
 
     def _untrained(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Object to parameters that no longer get a gradient, or to gradients that are all zero."""
+        """Return an objection if parameters lose their gradient, or all gradients are zero."""
         trained_now = {key for call in run.calls for key in call.gradients}
         if self.cause == "never_trained":
             named = self.diagnosis["carried_by"].split(", ")
@@ -455,7 +455,7 @@ class Judge:
     # Questions to the reader.
 
     def _is_copy_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Ask whether other uses of a tensor are to read its old value, if a loss may change."""
+        """Return the question whether other uses of a tensor are to read its old value, or None."""
         # A function that writes into its argument changes what its caller reads afterwards.
         is_same = self._changed_loss(run) is None and not self._loses_gradient
         if candidate.repair != kinds.CLONE_WRITTEN or is_same:
@@ -463,7 +463,7 @@ class Judge:
         return "are the other uses of the tensor, and later iterations, to read its old value?"
 
     def _is_training_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Ask whether frozen parameters are to be trained."""
+        """Return the question whether frozen parameters are to be trained, or None."""
         if candidate.repair != kinds.SWITCH_ON or self.trained is None:
             return None
         trained_before = {key for call in self.original.calls for key in call.gradients}
@@ -475,7 +475,7 @@ class Judge:
         return f"{'is' if len(new) == 1 else 'are'} {self._listed(new, '')} to be trained?"
 
     def _is_cut_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Ask about parameters that the failing loss no longer reaches and no later step uses."""
+        """Return a question about parameters that neither this loss nor a later step trains."""
         number = self.failing_call
         is_known = self._has_reference and number <= min(len(self._program.calls), len(run.calls))
         if not candidate.repair.cuts or not is_known:
@@ -510,7 +510,7 @@ class Judge:
     def _unreferenced(
         self, candidate: Candidate, run: ProgramRun, question: str | None
     ) -> str | None:
-        """Doubt a repair that may remove gradients, if the program's own gradient is unknown."""
+        """Return the doubt about a repair, if the program's own gradient is unknown, or None."""
         if self._fails_before_call and self.failing_call <= len(run.calls):
             if not self._has_reference:
                 return "runs, but the program's own loss could not be computed to compare with"

@@ -7,7 +7,7 @@ from gradtrace.repair.run.observations import SAME, ZERO, ObservedCall, ProgramR
 
 
 def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
-    """Object to a loss whose gradient is cleared before its optimizer steps."""
+    """Return an objection to a loss whose gradient is cleared before its step, or None."""
     if any(step.closure for step in run.steps):  # it may run many calls, and use the last one
         return None
     used, used_originally = (
@@ -33,10 +33,10 @@ def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
 
 
 def leaks(original: ProgramRun, run: ProgramRun, is_sum: bool) -> tuple[str | None, str | None]:
-    """Object to steps whose gradient contains a part of a loss meant for other parameters.
+    """Return an objection to a step whose gradient contains a part of another optimizer's loss.
 
-    If an optimizer's parameters feed the loss of another one, the part may be intended, unless it
-    opposes the rest of the gradient: then a question is returned instead.
+    If the parameters feed that loss, the part may be intended, unless it opposes the rest of the
+    gradient: then the second value is a question instead. Both are None if there is no such part.
     """
     if len(run.optimizers) < 2:
         return None, None

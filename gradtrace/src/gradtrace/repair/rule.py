@@ -181,10 +181,10 @@ class Failure:
 
     @property
     def consumers(self) -> Iterator[tuple[int, Statement]]:
-        """The statements that use a value of an earlier graph, or of networks not to be trained.
+        """The statements by which a loss uses an earlier graph, or networks that it must not train.
 
-        Each comes with the number of the backward call whose loss uses the value. A value of an
-        earlier graph counts for the failed call only. Silent failures have none, except leaks.
+        Each comes with the number of that loss's backward call. A value of an earlier graph counts
+        for the failed call only. Of silent failures, only leaking gradients have such statements.
         """
         if self.family == "silent" and self.cause != "gradient_leaks":
             return

@@ -55,7 +55,7 @@ class Sites:
 
 
 def caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
-    """Return the caller of the custom function whose forward is in the next ``frames``, or None."""
+    """Return the caller of the custom function that runs at most ``frames`` outward, or None."""
     for _ in range(frames):
         if frame is None:
             return None

@@ -41,7 +41,8 @@ class CutRecorder:
         self._regions = regions  # in which gradients are off or on, innermost last
 
     def note_switch(self, tensor: torch.Tensor, was_on: bool) -> None:
-        """Record that ``requires_grad`` of a leaf was set."""
+        """Record that a leaf was frozen; if gradients were switched on, forget its cut instead."""
+        # ``was_on``: whether it required grad before.
         if tensor.requires_grad:
             cut = self._cuts.get(tensor)
             if cut is not None and self._timeline.suspects:
@@ -51,7 +52,7 @@ class CutRecorder:
             self._cuts.set(tensor, Cut("frozen", user_location()))
 
     def note_replacement(self, tensor: torch.Tensor, values: list[torch.Tensor]) -> None:
-        """Record that memory was set to computed values, whose graph its tensors lack."""
+        """Record that a tensor's memory was set to computed values, whose graph it lacks."""
         if not self._timeline.suspects:
             return
         node = _torch.grad_fn_of(tensor)
@@ -125,7 +126,7 @@ class CutRecorder:
         return self._cuts.get(tensor) or self._cuts.of_memory(tensor)
 
     def note_cut(self, operation: Operation, output: torch.Tensor) -> None:
-        """Record why a result has no gradient: where it was cut off, or the cut of its inputs."""
+        """Record why a result has no graph: where it was cut off, or the cut of its inputs."""
         if self._cuts.get(output) is not None:
             return
         cut = self._cut_at(operation, output)
@@ -168,7 +169,7 @@ class CutRecorder:
         return replace(cut, to_integers=True)
 
     def _cut_of_gradient(self, operation: Operation) -> Cut | None:
-        """Return the cut of a gradient: a call without ``create_graph``, or a custom function."""
+        """Return a gradient's cut: a call without ``create_graph``, a custom function, or None."""
         call = self._timeline.call_after(operation.prior_state)
         if call is None:
             return Cut("first_order", user_location(), of=_storages(operation.about))

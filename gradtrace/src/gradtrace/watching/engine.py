@@ -30,7 +30,7 @@ from gradtrace.watching.stand_ins import remove_our_frames
 class Listener(Protocol):
     """The methods that the engine calls on a watch, in the thread in which the event happens.
 
-    An error is passed to the listener with the largest ``knowledge`` only.
+    ``failed`` is called on the listener with the largest ``knowledge`` only.
     """
 
     strict: bool

@@ -231,7 +231,7 @@ class Untrained:
 class Stray:
     """A leaf that no optimizer holds, its last ``.grad``, and how often that gradient has grown.
 
-    ``first_call`` is the first backward call that reached the leaf, ``version`` that of ``.grad``.
+    ``first_call`` is the first backward call that reached the leaf; ``version`` is of ``.grad``.
     """
 
     first_call: int
@@ -244,8 +244,8 @@ class Stray:
 class Sum:
     """A total that one line adds to, stored in the metadata of the additions' nodes.
 
-    ``count`` is the number of iterations, that is, of additions of a value that is newer than the
-    last addition.
+    ``count`` is the number of iterations: of additions of a value newer than the last addition, or,
+    if the total has several elements, of additions after another backward call.
     """
 
     location: Location | None
@@ -256,7 +256,7 @@ class Sum:
 
 @dataclass(eq=False)
 class Export:
-    """The contents, at ``sequence_nr``, of memory that code outside of PyTorch can write to."""
+    """A checksum, at operation ``sequence_nr``, of memory that code outside PyTorch can change."""
 
     location: Location | None
     sequence_nr: int
@@ -295,7 +295,7 @@ class Lines:
                 del part[:_MAX_LINES]
 
     def find(self, sequence_nr: int) -> Chain | None:
-        """Return the line that created the node of this number; None if that was not recorded."""
+        """Return the line, with its callers, that created the node of this number, or None."""
         place = bisect.bisect_right(self._starts, sequence_nr) - 1
         if place < 0 or sequence_nr >= self._ends[place]:
             return None
@@ -303,6 +303,7 @@ class Lines:
 
     def between(self, start: int, end: int) -> list[Chain]:
         """Return the lines that created the nodes from ``start`` up to, excluding, ``end``."""
+        # If the line of node ``start`` is not known, the last line before it is included, too.
         first = max(bisect.bisect_right(self._starts, start) - 1, 0)
         return list(dict.fromkeys(self._chains[first : bisect.bisect_left(self._starts, end)]))
 
@@ -315,7 +316,7 @@ class Sums:
         self.died: list[Location | None] = []  # where sums were made that no backward ran through
 
     def add(self, total: Sum, reports_death: bool) -> None:
-        """Follow a sum until it is freed or a backward pass uses it."""
+        """Follow a sum until it is used, or freed, which ``died`` shows if ``reports_death``."""
         locations, alive = self.died, self._alive
         location, key = total.location, id(total)
 
@@ -381,7 +382,7 @@ class Timeline:
         return None if chain is None else chain.location
 
     def ended(self, call: BackwardCall) -> None:
-        """Note a call for which another thread recorded the graph of its gradients.
+        """Record the end of a call, and if another thread recorded the graph of its gradients.
 
         The engine's thread for an accelerator does, and numbers the nodes by its own counter.
         """
@@ -421,7 +422,7 @@ class Timeline:
         self.last_write = now
 
     def cut_off(self, tensors: Iterable[torch.Tensor], cut: Cut, meant: bool) -> None:
-        """Record a cut, explicitly ``meant`` or not, for each suspected leaf of the tensors."""
+        """Record a cut, ``meant`` or not, for the leaves in ``suspects`` that the tensors reach."""
         # A view that was made where gradients are off is a leaf of its own: w.T in a checkpoint.
         bases = (
             base if t.is_leaf and (base := _torch.base_of(t)) is not None else t for t in tensors

@@ -1,4 +1,4 @@
-"""Functions that run an operation as if the line of the program had called it itself."""
+"""Remove the observer's frames from tracebacks and from the stacks that anomaly mode stores."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ _OUR_FOLDER = f"{Path(__file__).parent}{os.sep}"
 def remove_our_frames(error: BaseException) -> None:
     """Remove the observer's frames from the beginning of an error's traceback.
 
-    This is a separate function because the frames of a traceback refer to the observer's frame: a
-    local variable there for the traceback would create a cycle, which keeps the tensors of all
-    these frames alive until the garbage collector runs.
+    This is a separate function because a variable for the traceback in the observer's frame, to
+    which it refers, would create a cycle that keeps tensors alive until garbage is collected.
     """
     traceback = error.__traceback__
     while traceback is not None and _is_ours(traceback.tb_frame.f_code):

@@ -63,7 +63,7 @@ class FunctionEvidence(Evidence):
 
     @cached_property
     def not_kept(self) -> str | None:
-        """The value that backward() reads from ctx, where forward() did not keep it."""
+        """The name of a value that backward() reads from ctx, but forward() did not keep there."""
         if attribute := re.search(r"Backward' object has no attribute '(\w+)'", self.error):
             return f"ctx.{attribute[1]}"
         line = "" if self._inside is None else self._inside.text

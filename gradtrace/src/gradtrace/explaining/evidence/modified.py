@@ -123,7 +123,7 @@ class ModifiedEvidence(Evidence):
 
     @property
     def through_a_view(self) -> bool:
-        """Whether a part of the tensor was changed, through a view that has a name of its own."""
+        """Whether a view of a part of the tensor was changed, but not by ``x[0] = …``."""
         edit, holder = self.edit, self.holder
         if edit is None or not edit.of_a_view or edit.memory is None or holder is None:
             return False
@@ -149,7 +149,7 @@ class ModifiedEvidence(Evidence):
 
     @property
     def differentiable_step(self) -> bool:
-        """Whether the gradient of the optimizer's step has a graph."""
+        """Whether an optimizer step made the change, after a backward call that created a graph."""
         if self.edit is None or not self.optimizer_wrote:
             return False
         last = self.edit.last_call

@@ -30,9 +30,9 @@ from gradtrace.watching.record import BackwardCall, freed_by
 class ReuseEvidence(Evidence):
     """Evidence about the nodes of earlier backward calls that a loss reaches.
 
-    ``earlier`` maps each to its call. The ``entries`` among these nodes are the inputs of the new
-    part of the graph, ``new``. ``first`` is the entry nearest to the loss, and ``freeing`` the call
-    that used it. Nodes are named by their index in ``live``.
+    ``earlier`` maps each of these nodes to its call. The ``entries`` among them are the inputs of
+    the new part of the graph, ``new``. ``first`` is the entry nearest to the loss, and ``freeing``
+    the call that used it. Nodes are named by their index in ``live``.
 
     A node is *made again* if a later node has the same origin: the same line, operation and
     parameters. If lines are not known, operation and parameters decide.
@@ -273,14 +273,14 @@ class ReuseEvidence(Evidence):
         return named or carriers.output_of(leaves, self.variables)
 
     def _roots_of(self, call: BackwardCall) -> set[_torch.LiveNode]:
-        """Return the nodes of variables on which an earlier call was made."""
+        """Return the nodes of the variables on which an earlier backward call was made."""
         nodes = {variable.node for variable in self.variables} - {None}
         freed = (node for node in nodes if freed_by(node) is call)
         return {node for node in freed if _torch.sequence_nr(node) in call.roots}
 
     @cached_property
     def every_entry_is_named(self) -> bool:
-        """Whether the carriers hold or use each old input of later nodes, or one of its origin."""
+        """Whether carriers hold or use each node of :attr:`crossing`, or one of the same origin."""
         nodes = [variable.node for variable in self.carriers]
         origins = {self._origin(node) for node in nodes if node is not None}
         inputs = {self.live[i] for i in self._inputs_of_carriers}
@@ -380,14 +380,14 @@ class ReuseEvidence(Evidence):
 
     @cached_property
     def _trained_beside(self) -> list[torch.Tensor]:
-        """The trained parameters that this loss reaches without the entries of the container."""
+        """The trained parameters that the first root reaches, but not through the container."""
         blocked = {i for i, node in enumerate(self.live) if node in self._stored_nodes}
         passable = reachable(self.links, [0], blocked) - blocked
         return self.training.trained(self._leaves(passable))
 
     @property
     def trained_through_the_container(self) -> bool:
-        """Whether entries that belong to the loss (log-probabilities, losses) alone reach some."""
+        """Whether some trained parameters are reached only through the container's tensors."""
         return len(self._trained_beside) < len(self.training.trained(self._all_leaves))
 
     @property
@@ -460,7 +460,11 @@ class ReuseEvidence(Evidence):
 
     @cached_property
     def _optimizers_of_earlier(self) -> list[torch.optim.Optimizer]:
-        """Those that stepped before the next call, or else hold the earlier loss's other leaves."""
+        """The optimizers that the earlier loss is meant for.
+
+        They stepped before the next call or, if none did, hold the earlier loss's leaves outside
+        the shared part; or this loss's, if those are unknown and the same line made both calls.
+        """
         leaves = self._leaves_of(self.freeing)
         if not leaves and self._is_made_here(self.freeing):
             return self._stepped_next or self._optimizers_of_new

@@ -1,7 +1,7 @@
 """Failures that raise nothing: a wrong gradient, or a graph that grows.
 
-Each detector reads the record of a strict watch and the graph of the backward call that is about to
-run. It yields findings and keeps no state of its own.
+Each detector reads the record of a strict watch: before a backward call, with its graph; after an
+optimizer's step; or at the program's end. It yields findings and keeps no state of its own.
 """
 
 from __future__ import annotations

@@ -27,10 +27,10 @@ _MANY = 30  # unused graphs in one container before it counts as growing
 
 
 def growing(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield a finding if each of five calls of one line retained a larger graph than the last.
+    """Yield a finding if four calls of one line retained graphs, each larger than the one before.
 
-    Their oldest node must be the same, and an optimizer's step must lie between the calls, because
-    an inner loop is unrolled on purpose. Without steps, 20 calls that create graphs must do so.
+    Their oldest node must be the same. If an optimizer steps at all, it must step between them,
+    because an inner loop is unrolled on purpose. If none does, calls that create graphs must be 16.
     """
     timeline, call = graph.timeline, graph.call
     if not call.keeps_graph:
@@ -67,7 +67,7 @@ def _carriers(graph: PendingBackward) -> Iterator[Holder]:
 
 
 def unused_sums(timeline: Timeline) -> Iterator[Diagnosis]:
-    """Yield the long sums of losses that were freed before any backward call used them."""
+    """Yield findings about sums of losses that were freed before any backward call used them."""
     while timeline.sums.died:
         location = timeline.sums.died.pop()
         yield finding("graph_grows", location, location)
@@ -76,10 +76,10 @@ def unused_sums(timeline: Timeline) -> Iterator[Diagnosis]:
 def leaks(
     timeline: Timeline, variables: Mapping[str, Any], in_use: Iterable[Any] | None = None
 ) -> Iterator[Diagnosis]:
-    """Yield sums that were freed unused, and sums and lists that keep many graphs alive.
+    """Yield findings about sums that were freed unused, and variables that keep many graphs alive.
 
     ``in_use`` are the nodes of the backward call that is about to run, which do not count; None
-    when the program has ended.
+    when the program, or the watch, is about to end.
     """
     yield from unused_sums(timeline)
     sums = timeline.sums.alive()

@@ -122,7 +122,7 @@ def _strays(
 
 
 def _is_hidden(variable: Found, stepped: set[int]) -> bool:
-    """Whether a plain container hides a parameter from its module, of which others are stepped."""
+    """Whether a plain container hides a parameter from a module whose others are stepped."""
     outermost = next((o for o in variable.owners if isinstance(o, torch.nn.Module)), None)
     for module, container in itertools.pairwise(variable.owners):
         if isinstance(module, torch.nn.Module) and isinstance(container, (list, tuple, dict)):
@@ -216,7 +216,7 @@ def _cut_off(
 
 
 def _may_be_used(cut: Cut) -> bool:
-    """Whether a loss may use a value that Python read: in a forward pass, or into a variable."""
+    """Whether a loss may use a value that Python read in a forward pass or stored in a variable."""
     text = "" if cut.location is None else cut.location.text
     return cut.shape is not None and (cut.feeds or re.match(r"[\w.]+ *[-+*/]?= ", text) is not None)
 

@@ -23,7 +23,7 @@ from gradtrace.watching.record import Export, Memory, Modification, Timeline
 
 
 def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield findings about saved tensors of this graph that changed without a new version."""
+    """Yield findings about saved tensors, or weights of checkpoints, that changed unnoticed."""
     timeline = graph.timeline
     if not timeline.exports and timeline.last_write <= graph.oldest:
         return

@@ -43,7 +43,11 @@ def zero_derivatives(graph: PendingBackward) -> Iterator[Diagnosis]:
 
 
 def note_gradients(graph: PendingBackward) -> None:
-    """Record whether the loss is finite, and which optimizers have no gradient but zeros."""
+    """Record the facts that :func:`in_gradients` needs after the next step.
+
+    They are whether the loss is finite, the optimizers whose leaves in this graph have gradients of
+    None or zeros only, and the line of a ``torch.where()`` in the graph.
+    """
     # The tensors of a compiler, and those inside torch.func, have no values that may be read.
     with contextlib.suppress(RuntimeError):
         graph.call.is_finite = all(

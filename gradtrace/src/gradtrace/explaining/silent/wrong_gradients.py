@@ -46,7 +46,7 @@ def used_without_graph(graph: PendingBackward) -> Iterator[Diagnosis]:
 
 
 def still_scaled(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield findings about a scaled loss's gradients that enter this one without being unscaled."""
+    """Yield findings about gradients of a scaled loss that enter this loss while still scaled."""
     if not any(SCALED_TAG in node.metadata for node in graph.live[:1]):
         return
     for i, node in enumerate(graph.live):

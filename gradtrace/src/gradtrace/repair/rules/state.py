@@ -99,7 +99,7 @@ def detach_attributes(failure: Failure) -> Iterator[Candidate]:
 
 
 def _initial_value(failure: Failure, attribute: _Attribute) -> str | None:
-    """Return the value that ``__init__`` gives an attribute, if only the freed graph trains."""
+    """Return an attribute's first value, if the loss trains only through the freed graph."""
     is_needed = "trained_only_there" in failure.diagnosis.get("facts", ())
     for source in failure.sources if is_needed else ():
         for target, value in source.assignments():
@@ -128,7 +128,7 @@ def reset_attributes(failure: Failure) -> Iterator[Candidate]:
 
 
 def clear_entries(failure: Failure) -> Iterator[Candidate]:
-    """Insert ``losses.clear()`` after backward."""
+    """Insert ``losses.clear()`` after the running statement, for lists with freed graphs."""
     for variable, statement in failure.freed_variables:
         name, index, _ = variable.name.partition("[")
         if not index:
@@ -273,7 +273,7 @@ def detach_before_loop(failure: Failure) -> Iterator[Candidate]:
 
 
 def keep_numbers(failure: Failure) -> Iterator[Candidate]:
-    """Keep numbers: ``total += loss.item()``, ``losses.append(…)``, ``meter.update(…)``."""
+    """Keep numbers, not graphs: ``total += loss.item()``, ``losses.append(loss.item())``."""
     terms: list[tuple[Source, ast.expr]] = []
     began = failure.at("began_at")
     for source, node, _ in [*began, *failure.at("made_at"), *failure.running]:

@@ -177,7 +177,7 @@ def without_data(failure: Failure) -> Iterator[Candidate]:
 
 
 def _question(failure: Failure) -> str | None:
-    """Ask whether an optimizer's parameters that the graph does not reach are to be trained."""
+    """Return the question whether parameters that were never trained are to be trained, or None."""
     is_cut_off = failure.cause == "never_trained"
     return f"is {' and '.join(failure.carried)} to be trained?" if is_cut_off else None
 

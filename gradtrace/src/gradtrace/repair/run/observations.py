@@ -81,7 +81,7 @@ class ObservedCall:
         losses: samples of the first four tensors on which backward was called.
         operations: counts the types of the nodes in the graph, without leaves.
         oldest_node: the sequence number of the oldest node of the graph.
-        saved_bytes: the size of the saved tensors that only the graph keeps alive.
+        saved_bytes: the size of the saved tensors, leaves excluded.
         leaves: the leaves of the graph.
         stale_leaves: those that were modified after this graph had used them, and after another
             backward call had run.

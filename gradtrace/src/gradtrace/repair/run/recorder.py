@@ -461,7 +461,7 @@ def graph_variables(frames: Mapping[FrameType, ProgramLine]) -> list[GraphVariab
 
 
 def _container(owners: Iterable[Any]) -> str:
-    """Return ``"tensor"``, or the type of the only container; ``"nested"`` for several."""
+    """Return the ``kind`` of a :class:`GraphVariable` that is reached through these objects."""
     containers = [owner for owner in owners if isinstance(owner, (list, tuple, dict, deque))]
     if len(containers) > 1:
         return "nested"
