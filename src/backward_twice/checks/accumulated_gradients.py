@@ -28,7 +28,7 @@ def _draw_programs(draws):
     programs = []
     for early, between_calls, late in _CLEARINGS:
         first, *between, last = (draws.one_of(_ADDING) for _ in range(5))
-        # Something is added on both sides of each clearing; once, for certain, asked for behind it.
+        # Gradients are added before and after each clearing; one call only returns a gradient.
         middle = draws.shuffled([*between, *[_CLEAR] * between_calls, _ASK])
         programs.append([first, *[_CLEAR] * early, *middle, *[_CLEAR] * late, last])
     return programs

@@ -36,7 +36,7 @@ class Finding:
 
 
 def compare(expected: Plain, observed: Plain) -> list[Finding]:
-    """Compare each named value with the right one, and return a finding for each.
+    """Compare each named value with the right one; return a finding for it or each of its items.
 
     Both are plain data.  Names that are not expected are ignored.  Floating-point numbers and
     tensors must be equal within :data:`RTOL` and :data:`ATOL`; integers, text and booleans exactly.

@@ -102,7 +102,7 @@ def _positive(text: str) -> int:
 
 @dataclass
 class Grading:
-    """The state of a grading: its settings, and the data of each submission.
+    """The state of a grading: its settings, masters, class list, journal and progress.
 
     ``changes`` has a line for each result whose points differ from those of the last grading;
     ``done`` of the ``chosen`` submissions are stored.
@@ -182,7 +182,7 @@ class Grading:
                 yield (digest, about), job(folder.student, master, answers, self.draws, settings)
 
     def store(self, digest: str, result: Json) -> None:
-        """Write a result into the journal, note changed points, and print each tenth done."""
+        """Write a result into the journal, note changed points, and print progress by tenths."""
         student, assignment = key = result["student"], result["assignment"]
         earlier = self.journal.points(key)
         self.journal.add(digest, result)

@@ -260,7 +260,7 @@ class People:
         return self._one(rows)
 
     def _exact(self, handle: Handle) -> list[Identity]:
-        """Return the persons whom the handle's account, or its name and number, identifies."""
+        """Return the persons with the handle's identifier, or its number and any shown name."""
         persons = list(self.persons)
         if handle.platform == GITHUB:
             return [row for row in persons if row.has("github", handle.name)]

@@ -9,10 +9,10 @@ from backward_twice.grading.sandbox.process import OURS, folder_of
 
 
 def bubblewrap_arguments(hide: Iterable[Path] = ()) -> list[str]:
-    """Return bubblewrap's arguments, which decide what a submission may see.
+    """Return the arguments with which bubblewrap creates a submission's namespaces.
 
-    It sees its own namespaces, ``/usr``, the Python installation and its packages, all read-only,
-    and one writable folder, ``/tmp``, but not the grader's environment.
+    A submission sees ``/usr``, the Python installation and its packages, all read-only, and one
+    writable folder, ``/tmp``, but not the grader's environment, processes or network.
 
     Args:
         hide: folders, such as the submissions, that stay out of sight even within a visible folder.
