@@ -233,7 +233,7 @@ class Source:
         return [*edits, Edit(end, end, ", ".join(missing))]
 
     def unindent(self, block: ast.If | ast.With | ast.AsyncWith, kept: int = 0) -> list[Edit]:
-        """Move all but the first ``kept`` statements out of a block; without any, remove it."""
+        """Remove a block's head, or move all but the first ``kept`` statements out of the block."""
         start, end = self._whole_lines(block)
         first = self._starts[block.body[kept].lineno - 1]
         if first == start:  # the block stands on the line of its head

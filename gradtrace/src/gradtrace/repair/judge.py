@@ -166,8 +166,8 @@ class Judge:
         """Reject each repair that does not train all parameters that repairs without a question do.
 
         Before that, out-of-place edits that train as a clone does are judged as the clone is, and
-        repairs that change a loss are rejected if detaching holds and changes none. Clearing a list
-        needs no question if nothing else holds, because its old entries are freed.
+        repairs that compute a loss again and change it are rejected if detaching holds and changes
+        none. Clearing a list needs no question if nothing else holds: its old entries are freed.
         """
         if self.trained is None:
             return

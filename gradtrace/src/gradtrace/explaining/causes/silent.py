@@ -1,4 +1,4 @@
-"""Causes of failures that raise nothing: a gradient is wrong, or a graph grows."""
+"""Causes of failures that raise nothing: wrong gradients, growing graphs, untrained parameters."""
 
 from functools import partial
 

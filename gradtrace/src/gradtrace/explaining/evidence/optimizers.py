@@ -15,7 +15,7 @@ from gradtrace.watching.record import BackwardCall, Timeline, parameters_of
 
 
 class Training:
-    """The optimizers that hold any of some leaves, given and compared by their storages.
+    """The optimizers that hold any of the given leaves, which are compared by their storages.
 
     Other optimizers may be left over from an earlier cell or test. If no optimizer holds any of
     them, the program makes the updates itself, so every leaf that was changed counts as trained.

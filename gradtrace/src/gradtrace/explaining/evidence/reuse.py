@@ -427,7 +427,7 @@ class ReuseEvidence(Evidence):
 
     @cached_property
     def first_trains_others(self) -> bool:
-        """Whether another optimizer than those of the earlier loss trains the shared part."""
+        """Whether optimizers train the shared part, but none of those of the earlier loss does."""
         others = self._only_others(self._optimizers_of_earlier)
         # If none has stepped since, those of the new part, if any, must include one of the shared.
         return others and (bool(self._stepped) or not self._only_others(self._optimizers_of_new))

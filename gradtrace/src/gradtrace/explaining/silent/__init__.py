@@ -1,4 +1,4 @@
-"""Failures that raise nothing: a wrong gradient, or a graph that grows.
+"""Failures that raise nothing: wrong gradients, growing graphs, or untrained parameters.
 
 Each detector reads the record of a strict watch: before a backward call, with its graph; after an
 optimizer's step; or at the program's end. It yields findings and keeps no state of its own.
