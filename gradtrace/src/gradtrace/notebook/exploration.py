@@ -111,6 +111,7 @@ class Exploration:
 
         Raises:
             TypeError: a name is not one of the controls.
+            ValueError: ``edits`` names edits that do not exist.
         """
         for name in setting:
             if name not in self.controls:

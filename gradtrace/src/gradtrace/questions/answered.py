@@ -334,7 +334,7 @@ class WhichSettings(_AskedForSeveral):
 
     Args:
         control: the name of the control; ``setting`` gives the options of the others.
-        that: the condition on the trace of each option.
+        that: the condition on the trace of each option; if you give one, give a ``prompt``, too.
         options: the labels to choose from; by default all that the control has.
 
     ``believes`` has labels of options, or "none of them".  The answer is all right choices.

@@ -12,11 +12,7 @@ from gradtrace.tracing.steps import NodeRun, TraceData
 
 @dataclass(frozen=True, kw_only=True)
 class _AskedInside(Asked):
-    """The base of questions about a line's backward pass, asked before that line runs.
-
-    Args:
-        line: the line, as number or text, at its first run that has a backward pass.
-    """
+    """The base of questions about a line's backward pass, asked before that line runs."""
 
     line: int | str
 
@@ -43,7 +39,7 @@ class _AskedInside(Asked):
 
 @dataclass(frozen=True, kw_only=True)
 class _AskedForNode(_AskedInside):
-    """The base of questions whose answer is a node.  ``believes`` has names of nodes as keys."""
+    """The base of questions whose answer is a node."""
 
     kind: ClassVar[str] = "node"
 
@@ -67,9 +63,10 @@ def _ordinal(index: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WhichNodeRunsNext(_AskedForNode):
-    """Ask which node runs after a given node in a line's backward pass.
+    """Ask which node runs after a given node in a line's backward pass.  ``believes`` names nodes.
 
     Args:
+        line: the line, as number or text, at its first run that has a backward pass.
         node: the name of the node that has just run.
 
     >>> import torch
@@ -116,6 +113,7 @@ class WhatArrives(_AskedInside):
     ``believes`` maps each wrong gradient, as text, to the mistake that leads to it.
 
     Args:
+        line: the line, as number or text, at its first run that has a backward pass.
         node: the name of the node, or of the leaf.
 
     >>> import torch
@@ -148,7 +146,10 @@ class WhatArrives(_AskedInside):
 
 @dataclass(frozen=True, kw_only=True)
 class WhereItStops(_AskedForNode):
-    """Ask at which node a line's backward pass stops with an error.
+    """Ask at which node a line's backward pass stops with an error.  ``believes`` names nodes.
+
+    Args:
+        line: the line, as number or text, at its first run that has a backward pass.
 
     >>> import torch
     >>> from gradtrace import trace
