@@ -105,15 +105,21 @@ class Picture:
                     tensor_box = places[tensor]
                     if box.x + box.width < tensor_box.x:
                         parts.append(
-                            _string(box, row, tensor_box.x, tensor_box.y + tensor_box.height / 2)
+                            _saving_edge(
+                                box, row, tensor_box.x, tensor_box.y + tensor_box.height / 2
+                            )
                         )
                     else:
                         below = tensor_box.y + (tensor_box.height if box.y > tensor_box.y else 0)
-                        parts.append(_string(box, row, tensor_box.x + tensor_box.width / 2, below))
+                        parts.append(
+                            _saving_edge(box, row, tensor_box.x + tensor_box.width / 2, below)
+                        )
                 elif tensor is not None and (home := self.homes.get(tensor)) is not None:
                     end = drawing.boxes[home]
                     if end is not box:
-                        parts.append(_string(box, row, end.x + end.width, end.y + end.height / 2))
+                        parts.append(
+                            _saving_edge(box, row, end.x + end.width, end.y + end.height / 2)
+                        )
         parts += [
             _tensor(tensor_box, self.texts[tensor_box.tensor])
             for tensor_box in drawing.tensors
@@ -169,7 +175,7 @@ def _edge(boxes: Sequence[Box], edge: Edge) -> str:
     )
 
 
-def _string(box: Box, row: int, x: float, y: float) -> str:
+def _saving_edge(box: Box, row: int, x: float, y: float) -> str:
     start, top = box.x + box.width, box.y + _BASELINE - 4 + LINE * (row + 1)
     reach = min(60.0, max(16.0, abs(x - start) / 2))
     back = -reach if x >= start + 8 else reach
