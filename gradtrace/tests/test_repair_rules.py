@@ -587,6 +587,23 @@ def test_a_view_is_detached_out_of_place(list_candidates):
         assert line in {one.title for one in listed}
 
 
+def test_gradients_that_are_never_cleared_are_cleared(list_candidates):
+    text = "opt.zero_grad()\nfor x in data:\n    loss.backward()\n    opt.step()\n"
+    listed = list_candidates(text, 3, family="silent", cause="gradients_not_cleared")
+    cleared = edited(listed, "opt.zero_grad() before line 3")
+    assert cleared == text.replace("    loss", "    opt.zero_grad()\n    loss")
+
+
+def test_entries_of_what_is_stored_are_detached(list_candidates):
+    """In a method the container has another name than where it is found."""
+    text = (
+        "def put(self, e):\n    self.kept.append({k: f(v) for k, v in e})\n\nput(buffer, episode)\n"
+    )
+    facts = {"family": "silent", "cause": "graph_grows", "carried_by": "buffer.kept"}
+    listed = list_candidates(text, 4, began_at=2, **facts)
+    assert edited(listed, "f(v).detach() at line 2") == text.replace("f(v)", "f(v).detach()")
+
+
 def test_a_tensor_is_cloned_before_each_of_its_changes(list_candidates):
     text = "h[0] = f(h)\nh[1] = f(h)\nh.sum().backward()\n"
     listed = list_candidates(text, 3, family="modified", cause="inplace_on_saved", began_at=2)

@@ -49,7 +49,9 @@ _ADDITIONS = (kinds.ADD_LOSSES, kinds.ADD_ROUNDS, kinds.TOTAL_ALONE)
 _COUNTED_TWICE = (kinds.ADD_LOSSES, kinds.ADD_ROUNDS, kinds.RETAIN_GRAPH, kinds.FORWARD_AGAIN)
 _DETACHED_AT_USE = (kinds.DETACH, kinds.DETACH_SHARED)
 _COMPUTED_AGAIN = (kinds.FORWARD_AGAIN, kinds.COMPUTE_AGAIN)
-_RIGHT_GRADIENTS = ("graph_grows", "gradient_leaks", "in_no_optimizer")  # of silent causes
+_RIGHT_GRADIENTS = (  # silent causes in which each call computes the right gradient
+    "graph_grows", "gradient_leaks", "gradients_not_cleared", "in_no_optimizer",
+)  # fmt: skip
 _REPEATED = 2  # calls beyond the failing one that are compared, where the program's go on
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
 

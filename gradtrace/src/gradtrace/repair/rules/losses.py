@@ -160,7 +160,8 @@ def _added_in_loop(
 
 def clear_gradients(failure: Failure) -> Iterator[Candidate]:
     """Insert ``opt.zero_grad()`` before each backward call after which ``opt`` steps."""
-    for source, actions in _blocks(failure) if failure.cause == "gradient_leaks" else ():
+    is_used_again = failure.cause in ("gradient_leaks", "gradients_not_cleared")
+    for source, actions in _blocks(failure) if is_used_again else ():
         for first, second in itertools.pairwise(a for a in actions if a.kind != "zero_grad"):
             if (first.kind, second.kind) == ("backward", "step"):
                 line = f"{second.receiver}.zero_grad()"

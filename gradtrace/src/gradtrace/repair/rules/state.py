@@ -285,12 +285,22 @@ def keep_numbers(failure: Failure) -> Iterator[Candidate]:
                 terms += [(source, side) for side in others if len(others) == 1]
     growing = [s.source.function_of(s.node) for s in began if failure.cause == "graph_grows"]
     names = {function.name for function in growing if function is not None}
+    stored = [call for statement in began for _, call in additions(statement.node)]
     for source in failure.sources:
         for container, call in additions(source.tree):
-            if container in failure.carried and len(call.args) == 1:
-                terms.append((source, call.args[0]))
+            if len(call.args) == 1 and (container in failure.carried or call in stored):
+                terms.append((source, _entry(call.args[0])))
         for call in source.all(ast.Call):
             terms += [(source, a) for a in call.args if method_called(call) in names]
-    for source, term in terms:
-        title = f"{source.code(term)}.item() at line {term.lineno}"
-        yield from edit(kinds.NUMBER, title, {source: source.call_method(term, "item")})
+    for method in ("item", "detach"):  # several elements are no number
+        for source, term in terms:
+            title = f"{source.code(term)}.{method}() at line {term.lineno}"
+            yield from edit(kinds.NUMBER, title, {source: source.call_method(term, method)})
+
+
+def _entry(value: ast.expr) -> ast.expr:
+    """Return the expression of each entry, if the value is a comprehension."""
+    match value:
+        case ast.DictComp(value=entry) | ast.ListComp(elt=entry):
+            return entry
+    return value
