@@ -17,6 +17,7 @@ from gradtrace.autograd.frames import Chain, Location, user_frames
 from gradtrace.autograd.syntax import (
     Function,
     Loop,
+    detached_in_place,
     names,
     pairs_of,
     passed_on,
@@ -142,6 +143,12 @@ def in_place_writes(file: str) -> Iterator[Write]:
 def writes_at(place: Location) -> list[Write]:
     """Return the in-place writes of the statement or expression at a line."""
     return [write for write in in_place_writes(place.file) if covers(write.node, place.line)]
+
+
+def detached_at(place: Location) -> str | None:
+    """Return the tensor that a line detaches in place."""
+    calls = (call for call in _nodes(place.file, ast.Call) if covers(call, place.line))
+    return next((ast.unparse(x) for x in map(detached_in_place, calls) if x is not None), None)
 
 
 def value_of(node: ast.AST, name: str) -> ast.expr | None:

@@ -77,6 +77,14 @@ def written_in_place(node: ast.AST) -> ast.expr | None:
     return None
 
 
+def detached_in_place(node: ast.AST) -> ast.expr | None:
+    """Return the ``x`` of ``x.detach_()`` or ``x[i].detach_()``."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=tensor, attr="detach_")):
+            return without_index(tensor)
+    return None
+
+
 def operand_of(call: ast.Call) -> ast.expr:
     """Return the ``x`` of a call such as ``x.relu_()`` or, as a function, ``F.relu_(x)``."""
     assert isinstance(call.func, ast.Attribute)

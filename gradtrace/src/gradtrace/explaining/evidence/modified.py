@@ -204,7 +204,7 @@ def _is_new(value: ast.expr) -> bool:
 
 
 class LeafEvidence(TextEvidence):
-    """Evidence about a leaf or view that was changed in place while gradients were recorded."""
+    """Evidence about a leaf or view that was changed or detached in place."""
 
     by_a_layer = False
     value_has_graph = False
@@ -214,7 +214,8 @@ class LeafEvidence(TextEvidence):
         *_, (frame, _) = walk_tb(exception.__traceback__)
         self.by_a_layer = frame.f_code.co_filename.startswith(_torch.LAYERS)
         changed = self.names_of(frame.f_locals.values()) if self.by_a_layer else None
-        self.names = {"it": changed or names_written([self.raised_at]) or self._detached()}
+        detached = None if self.raised_at is None else source.detached_at(self.raised_at)
+        self.names = {"it": changed or names_written([self.raised_at]) or detached}
         named = [v for v in self.variables if v.name == self.names["it"]]
         tensors = {id(v.value) for v in named[:1]}
         same = [v for v in self.variables if id(v.value) in tensors]
@@ -223,12 +224,6 @@ class LeafEvidence(TextEvidence):
         targets = names(loop.target, ast.Store) if isinstance(loop, ast.For) else set()
         self.in_a_loop_over_views = self.names["it"] in targets
         self.value_has_graph = not self.by_a_layer and self._reads_gradients()
-
-    def _detached(self) -> str | None:
-        """Return ``x`` where the line that raised is ``x.detach_()`` or ``x[i].detach_()``."""
-        line = "" if self.raised_at is None else self.raised_at.text
-        written = re.search(r"([\w.]+)(\[.*\])?\.detach_\(", line)
-        return None if written is None else written[1]
 
     def _reads_gradients(self) -> bool:
         """Whether the value that is written is computed from tensors that require grad."""

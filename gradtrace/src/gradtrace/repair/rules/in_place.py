@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from gradtrace.autograd.syntax import (
     changes_in_place,
+    detached_in_place,
     operand_of,
     reads,
     value_of,
-    without_index,
     written_in_place,
 )
 from gradtrace.repair.edits import Edit, Source
@@ -113,10 +113,9 @@ def stack_new_parts(failure: Failure) -> Iterator[Candidate]:
 def detach_out_of_place(failure: Failure) -> Iterator[Candidate]:
     """Assign the detached tensor, ``x = x.detach()`` for ``x.detach_()`` or ``x[i].detach_()``."""
     for source, node, _ in failure.running[:1] if failure.cause == "view_detached_inplace" else ():
-        call = node.value if isinstance(node, ast.Expr) else None
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-            tensor = source.code(without_index(call.func.value))
-            line = f"{tensor} = {tensor}.detach()"
+        detached = detached_in_place(node.value) if isinstance(node, ast.Expr) else None
+        if detached is not None:
+            line = f"{source.code(detached)} = {source.code(detached)}.detach()"
             yield from edit(DETACH_STATE, line, {source: source.replace(node, line)})
 
 

@@ -257,8 +257,8 @@ def narrow_context(failure: Failure) -> Iterator[Candidate]:
             yield from edit(kinds.COMPUTE_AGAIN, title, {source: edits})
 
 
-def detach_before_loop(failure: Failure) -> Iterator[Candidate]:
-    """Detach the variables that the advice names, after they are made before a loop."""
+def detach_named_variables(failure: Failure) -> Iterator[Candidate]:
+    """Detach the variables that the advice names where they are made, or before the loop."""
     for statement, loop in failure.loops:
         source, types = statement.source, failure.variables(statement)
         names = [name for name in failure.carried if name in types and name not in writes(loop)]
@@ -272,8 +272,8 @@ def detach_before_loop(failure: Failure) -> Iterator[Candidate]:
         yield from edit(kinds.DETACH, f"detach {tensors}", {source: edits}, question)
 
 
-def keep_numbers(failure: Failure) -> Iterator[Candidate]:
-    """Keep numbers, not graphs: ``total += loss.item()``, ``losses.append(loss.item())``."""
+def store_without_graph(failure: Failure) -> Iterator[Candidate]:
+    """Store values without their graph: ``total += loss.item()``, ``kept.append(z.detach())``."""
     terms: list[tuple[Source, ast.expr]] = []
     began = failure.at("began_at")
     for source, node, _ in [*began, *failure.at("made_at"), *failure.running]:

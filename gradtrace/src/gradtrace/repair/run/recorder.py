@@ -335,8 +335,8 @@ class Recorder(Listener):
             first_use = min((_torch.sequence_nr(live[j]) for j in users[i]), default=None)
             if first_use is None:
                 continue
-            others = (c for c in tuple(self._timeline.calls) if c is not call)
-            next_call = min((c.number for c in others if c.sequence_nr > first_use), default=inf)
+            calls = (c for c in tuple(self._timeline.calls) if c is not call)
+            next_call = min((c.number for c in calls if c.sequence_nr > first_use), default=inf)
             edits = self._edits(live[i].variable, first_use)
             if any(edit.last_call >= next_call for edit in edits):
                 keys.add(key)
