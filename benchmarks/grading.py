@@ -8,8 +8,6 @@ bring, beside what the machine gives a second process that only forks?  It print
 ``README.md`` has it.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import os

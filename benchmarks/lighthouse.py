@@ -5,8 +5,6 @@ or newer), serves the site compressed as a host would, and prints the four score
 row of a table: with the processor that Lighthouse assumes, and with one four times slower.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import gzip

@@ -5,8 +5,6 @@ machine does; these are processor time and counts, from Chromium's own trace of 
 thread on a phone's screen, from the first request to 1.5 s after everything has come.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import functools

@@ -4,8 +4,6 @@ Drawn by a real browser, so they show what the landing page shows.  They are not
 fonts differ between machines.
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 from base64 import b64encode

@@ -6,8 +6,6 @@ to bottom in a folder of its own, with nothing left of the notebook before it.  
 must keep its versions.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

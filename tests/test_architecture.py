@@ -1,7 +1,5 @@
 """ARCHITECTURE.md names every package and module, and nothing that does not exist."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ must show the fault (raise the message that its path begins with, or go wrong in
 it must give the right gradients, which are computed from each loss alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools

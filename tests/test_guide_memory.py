@@ -5,8 +5,6 @@ Obeyed, its peak must not rise with that number; not obeyed, its peak must be hi
 of the same ends are compared in ``test_decision_guide``.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 

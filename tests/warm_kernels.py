@@ -9,8 +9,6 @@ safely (all but Linux), and without this plugin, each is started; so it is where
 which a fork may not find as it was.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

@@ -6,27 +6,32 @@ everything is mocked.  Names of other libraries stay plain text: linking them wo
 inventories from the network.
 """
 
-from __future__ import annotations
-
 import importlib
+import re
 import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
 from sphinx.ext.autodoc import FunctionDocumenter
-from sphinx.ext.autodoc.mock import mock
+from sphinx.ext.autodoc.mock import _MockObject, mock
 from sphinx.ext.napoleon import GoogleDocstring
 from sphinx.util.inspect import signature as signature_of
 from sphinx.util.inspect import stringify_signature
-from sphinx.util.typing import ExtensionMetadata
+from sphinx.util.typing import ExtensionMetadata, stringify_annotation
 
 ROOT = Path(__file__).parents[2]
 SOURCES = (ROOT / "src", ROOT / "gradtrace" / "src")
 PACKAGES = ("gradtrace", "backward_twice")
 
 
+def union(mocked: _MockObject, other: object) -> str:
+    """Return a union with a mocked class, as an annotation; Sphinx mocks no operators."""
+    return f"{mocked!r} | {stringify_annotation(other)}"
+
+
 def import_public_names(app: Sphinx) -> None:
     """Import all public names, and ignore unresolved references to other names."""
+    _MockObject.__or__ = union
     public = []
     with mock(app.config.autodoc_mock_imports):
         for package in map(importlib.import_module, PACKAGES):
@@ -60,9 +65,11 @@ def own_signature(
     if what != "class" or "__init__" not in vars(obj):
         return None
     constructor = signature_of(obj.__init__, bound_method=True)
-    return stringify_signature(
+    text = stringify_signature(
         constructor, show_return_annotation=False, unqualified_typehints=True
-    ), None
+    )
+    # The default "<factory>" is not Python: Sphinx shows such a signature as it is, with every "~".
+    return re.sub(r"~[\w.]+\.", "", text) if "<factory>" in text else text, None
 
 
 def skip_tuple_fields(

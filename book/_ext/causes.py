@@ -6,8 +6,6 @@ gradtrace --json``.  Both read :mod:`gradtrace.explaining.causes`, which the too
 page and tool always agree.  That module needs no torch.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from docutils import nodes

@@ -5,8 +5,6 @@ The facts about an exercise stand at the beginning of its solution notebook, in 
 the test cells.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

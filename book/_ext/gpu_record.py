@@ -6,8 +6,6 @@ below a link that is a paragraph of its own, the figures of the part follow.  In
 link like any other.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

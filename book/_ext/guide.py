@@ -6,8 +6,6 @@ pasted traceback.  Its scripts read ``_static/guide_data.js``, which holds the q
 messages of the error atlas with all their wordings.  Search reads the messages there, too.
 """
 
-from __future__ import annotations
-
 import json
 import posixpath
 import re

@@ -6,8 +6,6 @@ each claim.  Both read ``book/claims.yml`` (the verdicts of the executed noteboo
 typed by hand.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

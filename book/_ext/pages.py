@@ -1,7 +1,5 @@
 """Corrections of the theme and MyST-NB: colour mode, description, landing page, labels."""
 
-from __future__ import annotations
-
 import html
 import re
 import textwrap

@@ -11,8 +11,6 @@ on paper only, the answers themselves.  Content below a question that reveals it
 the front end unfolds it once there is an answer, ``_static/folds.js`` below a quiz and for links.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import html

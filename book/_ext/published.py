@@ -5,8 +5,6 @@ absolute links on the 404 page (which a server shows at any depth).  Without an 
 have only text, it has none of the rest, and it works from any folder.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ They show the notebook's own output, not a copy, so the tests cover the landing 
 player's option ``:line:`` is the text of the line before which it opens.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import nbformat

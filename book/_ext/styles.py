@@ -7,8 +7,6 @@ element, class, id or attribute that occurs in no page and no script.  The addre
 changes with its content, as Sphinx's addresses do.
 """
 
-from __future__ import annotations
-
 import hashlib
 import posixpath
 import re

@@ -6,8 +6,6 @@ written in the notebook for it.  A plural or a call's brackets are recognised.  
 error messages and programs are left as they are.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The large models that pictures are measured on: programs of a few lines that go backward."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

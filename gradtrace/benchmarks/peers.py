@@ -6,8 +6,6 @@ want to see (``pip install torchview torchlens torchvista torchviz``; all but to
 Graphviz's ``dot``); one that is missing, or fails, is named and left out.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys

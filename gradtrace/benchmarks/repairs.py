@@ -7,8 +7,6 @@ end.  A proof of other gradients is wrong; where several repairs are shown with 
 decides, one of them must be right.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

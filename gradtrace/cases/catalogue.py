@@ -8,8 +8,6 @@ gradients may differ from the twin's, but not what is trained, when, and by how 
 ``tests/programs``.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator

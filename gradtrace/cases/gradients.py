@@ -5,8 +5,6 @@ what is left in ``.grad`` at the end is the same.  Optimizers are told apart by 
 they were made, parameters by their order in it; what no optimizer holds, by its name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Mapping

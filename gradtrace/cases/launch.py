@@ -7,8 +7,6 @@ start takes; all else is the command's own code: the options as it passes them o
 ``sitecustomize``, its function at exit.  A test holds the two to the same reports.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools

@@ -4,8 +4,6 @@ Every case and layout runs under a plain and a strict watch, the repaired twins 
 what was right of each and the totals.  Names are beginnings of names, or patterns: ``*_recursion``.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -3,8 +3,6 @@
 Here are all cases, and of the layouts three under a strict watch; ``make cases`` takes all.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A custom function that several tests use, and derive their own from."""
 
-from __future__ import annotations
-
 import torch
 
 

@@ -4,8 +4,6 @@ Two networks, each with an optimizer and a loss of its own, and the second loss 
 first network.  Right is, at each step, the gradient of that network's own loss taken alone.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """The table of causes is complete: every fact has a sentence, a use, and a property."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import re

@@ -1,7 +1,5 @@
 """``python -m gradtrace script.py``: the command reads its options, and Python runs the program."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

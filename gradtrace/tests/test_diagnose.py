@@ -6,8 +6,6 @@ says what happens there: ``raised``, ``began``; and ``bad`` lines are left out o
 which has the ``#fix`` lines instead.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fnmatch
 import gc

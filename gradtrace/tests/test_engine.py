@@ -1,7 +1,5 @@
 """The engine: the events it reports to its listeners, and that it is off without listeners."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

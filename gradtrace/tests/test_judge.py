@@ -1,7 +1,5 @@
 """The judge of repairs, on records written by hand: nothing is run."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

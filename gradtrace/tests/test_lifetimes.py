@@ -1,7 +1,5 @@
 """A watch keeps nothing alive, and a graph of any depth is freed under it, at once."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

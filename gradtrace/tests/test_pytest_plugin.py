@@ -1,7 +1,5 @@
 """``pytest --gradtrace``: explanations under failing tests, and nothing without the option."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

@@ -1,7 +1,5 @@
 """``gradtrace fix``: right repairs are proven, wrong ones rejected for what they do."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The rules of repair: which candidates they list for a failure, and in which order."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

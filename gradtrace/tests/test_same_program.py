@@ -7,8 +7,6 @@ that ``end_state.py`` writes for it: random states, parameters bit for bit, swit
 gradtrace's own notes are taken out of standard error first.
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """A watch beside a program: what it leaves behind, and what happens when things go wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -6,8 +6,6 @@ run on a GPU.  The first line of a test's docstring is the part's title, what it
 ``figures`` is shown beside it, and the reason of a skip or a failure as well.
 """
 
-from __future__ import annotations
-
 import gc
 import platform
 from datetime import UTC, datetime

@@ -5,8 +5,6 @@ a notebook, or a line of a source file.  From Python sources come the docstrings
 every string that reads as a sentence, since messages, hints and questions are such strings.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -4,8 +4,6 @@ textlint (from npm, see tests/browser/package.json) parses the Markdown and leav
 rule prh holds the vocabulary.  Exceptions stand in exceptions.yml, each with its reason.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -4,8 +4,6 @@ Every public name is imported when it is first used, so that ``import gradtrace`
 nothing and the command line starts without PyTorch.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

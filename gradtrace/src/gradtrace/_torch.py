@@ -4,8 +4,6 @@ Each name is defined once, with a replacement if a release lacks it. gradtrace's
 are in :mod:`gradtrace._torch_hooks`. Tested on torch 2.13.0, and most of it on 2.4.1.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 import threading
@@ -315,7 +313,7 @@ class StorageReference:
         self._reference = StorageWeakRef(storage)
 
     @classmethod
-    def at(cls, identity: int) -> StorageReference:
+    def at(cls, identity: int) -> "StorageReference":
         """Return a reference to the live storage with this ``storage_identity``."""
         return cls(torch.UntypedStorage._new_with_weak_ptr(identity))
 

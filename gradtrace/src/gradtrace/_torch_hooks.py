@@ -4,8 +4,6 @@ They are called around each backward pass, optimizer step and compiled region, a
 operation of a thread. Tested on torch 2.13.0, and most of it on 2.4.1.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import logging
@@ -121,7 +119,7 @@ class BackwardHook:
             hooks[place - 1]._log, hooks[place - 1]._register = self._log, self._register
 
     @staticmethod
-    def _installed_hooks() -> list[BackwardHook]:
+    def _installed_hooks() -> "list[BackwardHook]":
         """Return the hooks that are installed now, the latest first."""
         hooks = []
         log = vars(_graph)["log"]

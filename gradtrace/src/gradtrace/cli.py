@@ -13,8 +13,6 @@ The new process receives the options in an environment variable, and a folder at
 which waits for the program to import torch; :mod:`gradtrace.session` does the rest.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import importlib

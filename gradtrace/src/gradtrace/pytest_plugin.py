@@ -9,8 +9,6 @@ pytest loads this module in every run of every project where gradtrace is instal
 option the module imports nothing and registers no hooks.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Generator
 

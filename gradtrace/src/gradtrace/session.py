@@ -12,8 +12,6 @@ parent.
 Importing this module does not import torch, so a program without torch has a report, too.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -42,7 +40,7 @@ class Session:
     page: str  # the file for that
     report: str  # the file for the JSON report; "-" prints it
     say: Callable[[str], None]  # prints one message of gradtrace's own
-    watch: Watch | None = None
+    watch: "Watch | None" = None
     recording: Any = None
 
     def begin(self) -> None:
@@ -69,7 +67,7 @@ class Session:
         if self.watch is not None:
             self.watch.stop()
 
-    def _look(self, watch: Watch, error: BaseException | None) -> Diagnosis | None:
+    def _look(self, watch: "Watch", error: BaseException | None) -> "Diagnosis | None":
         if self.recording is not None:
             self.recording.__exit__(None, None, None)
         if self.strict:
@@ -82,7 +80,7 @@ class Session:
             self.say(diagnosis.text())
         return diagnosis
 
-    def _write_report(self, error: BaseException | None, diagnosis: Diagnosis | None) -> None:
+    def _write_report(self, error: BaseException | None, diagnosis: "Diagnosis | None") -> None:
         torch = sys.modules.get("torch")
         data = {
             "schema": SCHEMA,

@@ -1,7 +1,5 @@
 """Python's garbage collector, kept out of long traversals."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

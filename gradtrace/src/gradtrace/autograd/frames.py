@@ -4,8 +4,6 @@ Variables reach tensors directly, or through lists, dicts, modules and the progr
 ``h``, ``losses[0]``, ``model.layer.weight``, ``self.cache``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dis
 import functools
@@ -67,7 +65,7 @@ class Location(NamedTuple):
         return linecache.getline(self.file, self.line).strip()
 
     @classmethod
-    def of(cls, frame: FrameType) -> Location:
+    def of(cls, frame: FrameType) -> "Location":
         """Return the line that the frame is executing."""
         return cls(frame.f_code.co_filename, frame.f_lineno)
 

@@ -6,8 +6,6 @@ passes the result of every operation. A weak reference to each storage reports i
 is kept alive. :class:`DeviceCounters` reads PyTorch's own counters of an accelerator.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ if each of its operands did, so a detached target beside a prediction is no expl
 source leaves an operand open, a lenient reader finds where the others may have lost it.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import inspect
@@ -76,7 +74,7 @@ class _Reader:
         file: str,
         scope: source.Scope,
         variables: Mapping[str, Any],
-        arguments: dict[str, tuple[_Reader, ast.expr]],
+        arguments: dict[str, tuple["_Reader", ast.expr]],
         lenient: bool = False,
         depth: int = 0,
     ):
@@ -86,7 +84,7 @@ class _Reader:
         self.nodes = list(source.own_nodes(scope))
 
     @classmethod
-    def of(cls, frame: FrameType, lenient: bool = False, depth: int = 0) -> _Reader | None:
+    def of(cls, frame: FrameType, lenient: bool = False, depth: int = 0) -> "_Reader | None":
         """Return the reader of a frame's code, with the values that its variables have now."""
         scope, caller = source.scope_of(frame), user_frame(frame.f_back)
         if scope is None:
@@ -272,7 +270,7 @@ class _Reader:
         results = [reader._of_result(value) for value in returned if value is not None]
         return _any(results) if self._lenient or not results else _all(results)
 
-    def _passed(self, call: ast.Call, function: Function) -> dict[str, tuple[_Reader, ast.expr]]:
+    def _passed(self, call: ast.Call, function: Function) -> dict[str, tuple["_Reader", ast.expr]]:
         """Return the expression that a call passes for each parameter of a function."""
         called, parameters = call.func, [parameter.arg for parameter in function.args.args]
         passed = [*call.args]

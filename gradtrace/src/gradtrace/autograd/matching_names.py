@@ -1,7 +1,5 @@
 """The object that a name refers to, judged by its words: the optimizer of a loss ``g_loss``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import TypeVar

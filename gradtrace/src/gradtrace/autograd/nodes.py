@@ -1,7 +1,5 @@
 """The graph as plain data: nodes, leaves, saved tensors, their states and their bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 

@@ -9,8 +9,6 @@ Older PyTorch has no ``data`` (2.10 does not, 2.13 does). There the tensor itsel
 requested, as backward would: saved-tensor hooks then run, and a checkpoint recomputes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
@@ -124,7 +122,7 @@ def _leaf_node(node: LiveNode, leaf: Leaf) -> Node:
 
 
 def _read_node(
-    node: LiveNode, successors: tuple[int, ...], outputs: tuple[Output, ...], roles: _Roles
+    node: LiveNode, successors: tuple[int, ...], outputs: tuple[Output, ...], roles: "_Roles"
 ) -> Node:
     layout = _LAYOUTS.get(type(node)) or _layout(node)
     number = sequence_nr(node)

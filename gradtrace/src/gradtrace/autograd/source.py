@@ -3,8 +3,6 @@
 Source that cannot be read (a cell with magics, code without a file) answers none of them.
 """
 
-from __future__ import annotations
-
 import ast
 import linecache
 import posixpath

@@ -1,7 +1,5 @@
 """Questions about a syntax tree alone: which names it reads, writes and carries, in which order."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Facts about one tensor: whether it has a graph, its gradient, its shape and its storage."""
 
-from __future__ import annotations
-
 import torch
 
 from gradtrace._torch import coo_indices, coo_values, storage_identity

@@ -5,8 +5,6 @@ node to the nodes that computed its inputs (``node.next_functions``). The traver
 and without recursion.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from graphlib import TopologicalSorter

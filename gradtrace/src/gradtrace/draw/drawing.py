@@ -1,7 +1,5 @@
 """A view after layout, with all coordinates, and the sizes of text and gaps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 # In the units of an SVG whose text is 12 px of a monospaced font.

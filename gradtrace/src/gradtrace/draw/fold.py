@@ -18,8 +18,6 @@ users, and comes before the first. Any other leaf belongs to no group of a line,
 No recursion is deep, so a hundred thousand nodes, or modules nested that deep, are no problem.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 

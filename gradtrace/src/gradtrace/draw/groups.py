@@ -1,7 +1,5 @@
 """The groups that a graph is folded into, and the views that show them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -26,7 +24,7 @@ class Group:
 
     kind: str
     path: tuple[str, ...] = ()
-    members: list[int | Group] = field(default_factory=list)
+    members: "list[int | Group]" = field(default_factory=list)
     title: str = ""
     size: int = 0  # nodes in it
     operations: int = 0  # nodes that are no leaves

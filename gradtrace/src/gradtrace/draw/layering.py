@@ -4,8 +4,6 @@ These are the first stages of Sugiyama's method.  Layer 0 is at the top, where t
 lead upward, in the direction of the backward pass.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Set
 from dataclasses import dataclass

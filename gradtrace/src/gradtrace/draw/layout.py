@@ -14,8 +14,6 @@ step. Its stages follow Sugiyama's method:
   exist at the same time, such as the iterations of a loop, share one column.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from gradtrace.draw.drawing import Drawing

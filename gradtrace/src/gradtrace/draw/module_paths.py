@@ -1,7 +1,5 @@
 """The order of the operations, and the module of each operation if no calls were recorded."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 from graphlib import TopologicalSorter

@@ -1,7 +1,5 @@
 """The coordinates of boxes, tensors and bends: the last stage of Sugiyama's method."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The boxes, tensors and links of a view, before they are placed."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Find repetition among the members of a group, and divide too many members into ranges."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import chain, groupby

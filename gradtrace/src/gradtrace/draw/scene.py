@@ -4,8 +4,6 @@ A :class:`Scene` has nodes, the tensors that they saved, and when each of them e
 the layout and the drawing depend on nothing else, so all graphs are drawn alike.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

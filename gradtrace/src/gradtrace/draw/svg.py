@@ -4,8 +4,6 @@ Text and lines take the colour of the surrounding text, so the drawing suits a l
 page. No meaning is expressed by colour alone: a freed node is dashed and its title says so.
 """
 
-from __future__ import annotations
-
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

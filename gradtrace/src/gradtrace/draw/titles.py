@@ -1,7 +1,5 @@
 """Derive the titles of groups from their modules, lines or members."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import NamedTuple

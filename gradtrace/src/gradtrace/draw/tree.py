@@ -1,7 +1,5 @@
 """Build the tree of groups by loop, line and module, before any repetition is found."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 

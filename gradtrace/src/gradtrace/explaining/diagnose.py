@@ -8,8 +8,6 @@ An explanation is certain if the cause is certain and the advice is proven: it h
 parameter loses its gradient. If no criterion holds, the cause is ``"unknown"``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The explanation of an error or a silent failure, as text and as JSON."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

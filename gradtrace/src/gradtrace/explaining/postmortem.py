@@ -6,8 +6,6 @@ line that freed or changed it, so the explanation omits that line. In a notebook
 gradtrace``, then ``%explain`` in the cell after the error.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Iterator

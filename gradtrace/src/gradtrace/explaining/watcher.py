@@ -13,8 +13,6 @@ A strict watch also records every operation of the thread that started it
 A failure of gradtrace itself never stops the program.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -25,7 +23,7 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 import torch
 
@@ -59,7 +57,7 @@ class SilentFailure(UserWarning):
 
 
 @overload
-def watch(function: None = None, /, *, strict: bool = False) -> Watch: ...
+def watch(function: None = None, /, *, strict: bool = False) -> "Watch": ...
 @overload
 def watch(function: F, /, *, strict: bool = False) -> F: ...
 def watch(function: Callable[..., Any] | None = None, /, *, strict: bool = False) -> Any:
@@ -106,7 +104,7 @@ def guarded(method: F) -> F:
     """Record a failure of gradtrace in ``method`` instead of raising it in the program."""
 
     @functools.wraps(method)
-    def inner(self: Watch, *args: Any, **kwargs: Any) -> Any:
+    def inner(self: "Watch", *args: Any, **kwargs: Any) -> Any:
         try:
             return method(self, *args, **kwargs)
         except Exception as error:
@@ -178,7 +176,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
             self._observer = Observer(self._record, self._tell)
             self._observer.look()
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
         self._begin()
         return self
 

@@ -1,7 +1,5 @@
 """The controls of an exploration, read from arguments as ``ipywidgets.interact`` takes them."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

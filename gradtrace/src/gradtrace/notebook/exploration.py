@@ -5,8 +5,6 @@ The output that a notebook stores is a page that plays all traces without a kern
 :class:`~gradtrace.Player` and the controls' ipywidgets change together.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools

@@ -6,8 +6,6 @@ cell has ended. ``%explain`` prints the explanation again, also of an error from
 extension was loaded. ``%explain --fix`` proves a repair by running the cells again.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

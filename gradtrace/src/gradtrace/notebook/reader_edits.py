@@ -6,8 +6,6 @@ after it. Edits combine unless two of them replace the same line. Each combinati
 a separate function, whose source the debugger, the tracer and tracebacks find as usual.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import linecache

@@ -8,8 +8,6 @@ kernel runs, the page and the player change together, and no view is needed, bec
 creates a model of each widget.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import Any

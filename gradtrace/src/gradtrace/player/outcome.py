@@ -1,7 +1,5 @@
 """Sentences about how a traced program ended."""
 
-from __future__ import annotations
-
 from gradtrace.autograd.nodes import FREED, MODIFIED
 from gradtrace.tracing.steps import Raised, TraceData
 

@@ -6,8 +6,6 @@ controls. The live widget (:mod:`gradtrace.notebook.widget`) is the same front e
 same :func:`payload`.
 """
 
-from __future__ import annotations
-
 import functools
 import html
 import json

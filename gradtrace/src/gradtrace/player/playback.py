@@ -1,7 +1,5 @@
 """The public interface of a trace: run a function line by line, and play the recording."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +19,7 @@ def trace(
     max_steps: int = MAX_STEPS,
     peaks: bool = False,
     **kwargs: Any,
-) -> Trace:
+) -> "Trace":
     """Run ``fn(*args, **kwargs)`` and record the autograd graph before and after each of its lines.
 
     Only the lines of ``fn`` itself are steps, not those of its calls.  An exception that ends
@@ -70,11 +68,11 @@ class Trace(TraceData):
     """
 
     @classmethod
-    def of(cls, data: TraceData) -> Trace:
+    def of(cls, data: TraceData) -> "Trace":
         """Return the same data as a trace that can be plotted and played."""
         return cls(**vars(data))
 
-    def plot(self, ax: Axes | None = None) -> Axes:
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the bytes of saved activations over the lines with matplotlib, and return the Axes.
 
         Each bar stands at the line that has just run.

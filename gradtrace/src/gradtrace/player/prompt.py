@@ -1,7 +1,5 @@
 """A question as the front end receives it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

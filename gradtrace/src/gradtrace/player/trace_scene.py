@@ -1,7 +1,5 @@
 """The :class:`~gradtrace.draw.scene.Scene` of a trace."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Mapping

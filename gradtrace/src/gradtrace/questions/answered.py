@@ -1,7 +1,5 @@
 """The questions that a trace answers, one class for each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Questions about the nodes that one line's backward pass runs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The base of all questions: the program that each is about, and the replies to its choices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -164,7 +162,7 @@ class Asked:
             beliefs |= dict.fromkeys(named or [name], text)
         return beliefs
 
-    def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
+    def _answer(self, trace: TraceData, program: Program) -> "TraceAnswer":
         raise NotImplementedError
 
 

@@ -1,7 +1,5 @@
 """Sentences about a trace: the effect of a line, references to a tensor, the end of the program."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterable, Sequence

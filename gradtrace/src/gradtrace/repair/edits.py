@@ -1,7 +1,5 @@
 """A source file with its syntax tree, and edits that leave the rest of its text as it is."""
 
-from __future__ import annotations
-
 import ast
 import io
 import itertools

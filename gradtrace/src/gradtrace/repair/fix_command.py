@@ -1,7 +1,5 @@
 """The command ``gradtrace fix [options] script.py [arguments]``."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

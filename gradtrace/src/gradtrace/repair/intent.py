@@ -1,7 +1,5 @@
 """Infer from the order of the program's calls which optimizer each loss is meant for."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Mapping, Sequence

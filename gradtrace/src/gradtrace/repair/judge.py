@@ -19,8 +19,6 @@ Which losses are meant for an optimizer is read off the program (:mod:`~gradtrac
 If that is undecided, or if two repairs hold and train differently, the reader decides.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field

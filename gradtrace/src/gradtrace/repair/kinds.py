@@ -1,7 +1,5 @@
 """The kinds of repair: the rank of each, and the condition under which it is right."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -4,8 +4,6 @@ The cells that ran, in the order in which they ran, make a script. It stands for
 ends in the same error, which only a run can show.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 import tempfile

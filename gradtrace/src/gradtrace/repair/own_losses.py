@@ -1,7 +1,5 @@
 """Whether each step of an optimizer uses the gradient of its own losses, and only of these."""
 
-from __future__ import annotations
-
 from gradtrace.repair.intent import loss_name, optimizer_name, targets_of_calls
 from gradtrace.repair.run.observations import SAME, ZERO, ObservedCall, ProgramRun, StepTaken
 

@@ -1,7 +1,5 @@
 """The whole procedure: run the program, edit it, run each candidate, and judge."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field

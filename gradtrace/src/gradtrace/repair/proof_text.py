@@ -1,7 +1,5 @@
 """A proof as text and as JSON: the best repair, why it holds, and why the others do not."""
 
-from __future__ import annotations
-
 import difflib
 import os
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ A rule yields every edit of its kind that is possible at the lines involved.  Wh
 right is decided by the judge.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import re

@@ -1,7 +1,5 @@
 """The texts in the box of a node, and the scene of a snapshot's nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gradtrace.autograd.nodes import ALIVE, FREED, NOT_NEEDED, Node, SavedTensor, shapes_of

@@ -4,8 +4,6 @@
 state, shape, bytes and version. The copy contains no tensor and no node, so it keeps nothing alive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

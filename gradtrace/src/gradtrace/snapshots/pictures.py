@@ -1,7 +1,5 @@
 """Snapshots as SVG, as HTML with groups that can be opened, and in words."""
 
-from __future__ import annotations
-
 import html
 import math
 import re

@@ -14,8 +14,6 @@ that calls ``backward()``) has its nodes hooked when it begins, since they exist
 Hooks that run on an accelerator's thread are not seen, because Python traces no calls there.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import threading
@@ -64,7 +62,7 @@ class _Call:
     last_run: int | None  # the node that ran last before this call
     handles: list[RemovableHandle] = field(default_factory=list)
     nodes: int = 0  # that began
-    operations: _RecordedOperations | None = None
+    operations: "_RecordedOperations | None" = None
 
 
 @dataclass

@@ -6,8 +6,6 @@ call of a module that is called several times.  The modules themselves get no ho
 reports the calls.
 """
 
-from __future__ import annotations
-
 import bisect
 import weakref
 from collections.abc import Mapping

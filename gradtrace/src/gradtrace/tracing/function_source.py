@@ -1,7 +1,5 @@
 """The source of a function: its lines by number, its statements and its branches."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap

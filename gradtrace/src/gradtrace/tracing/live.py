@@ -16,8 +16,6 @@ lines, nothing here refers to a node or a tensor.  To read a node again, known e
 to a node that a variable names, and real edges down from there.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import defaultdict
@@ -155,13 +153,13 @@ class LiveGraph:
 
     # Which nodes are alive
 
-    def _meet_tensor(self, tensor: torch.Tensor, live_nodes: _LiveNodes) -> int:
+    def _meet_tensor(self, tensor: torch.Tensor, live_nodes: "_LiveNodes") -> int:
         index = self._leaf_indices.get(tensor) if tensor.is_leaf else None
         if index is not None and index in self._users:
             return index  # the node of a leaf takes long to get
         return self._meet(root_node(tensor), live_nodes)
 
-    def _meet(self, node: LiveNode, live_nodes: _LiveNodes) -> int:
+    def _meet(self, node: LiveNode, live_nodes: "_LiveNodes") -> int:
         """Return the index of a node; the node enters the graph if it was not alive before."""
         leaf = node.variable if isinstance(node, LEAF) else None
         index = self._index(node, leaf)
@@ -213,7 +211,7 @@ class LiveGraph:
             indices.add(self._ran.pop())
         return indices
 
-    def _fetch(self, targets: Iterable[int], live_nodes: _LiveNodes) -> None:
+    def _fetch(self, targets: Iterable[int], live_nodes: "_LiveNodes") -> None:
         """Add the nodes of ``targets`` to ``live_nodes`` by following edges from nodes in it."""
         down: dict[int, set[int]] = defaultdict(set)
         for index in targets:
@@ -236,7 +234,7 @@ class LiveGraph:
     def _read(
         self,
         indices: Sequence[int],
-        live_nodes: _LiveNodes,
+        live_nodes: "_LiveNodes",
         tensors: dict[str, torch.Tensor],
         line: int | None,
     ) -> None:

@@ -5,8 +5,6 @@ and goes on with the values of its fields; any other list begins with 0, unless 
 with a single number refers to an item of ``shared``.  ``classes`` names the fields of each class.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections import Counter

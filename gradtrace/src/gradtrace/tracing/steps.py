@@ -9,8 +9,6 @@ has: the lines are :attr:`Trace.steps`, and the nodes that a line's backward pas
 inside of it, :attr:`Step.inside`.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -208,7 +206,7 @@ class Step:
     raised: Raised | None = None
     node: str | None = None
     run: NodeRun | None = None
-    inside: tuple[Step, ...] = ()
+    inside: "tuple[Step, ...]" = ()
     unrecorded: int = 0
 
 

@@ -14,8 +14,6 @@ counters of an accelerator are read, too.
 In a backward pass :mod:`gradtrace.tracing.backward_recorder` reads the state at each node.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import dis
 import itertools

@@ -1,7 +1,5 @@
 """Numbers of tensors as short texts, rounded to three digits so that every machine agrees."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The call sites of operations, and whether a site is in a custom function or in PyTorch."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recorder of cuts: which values of a thread lost their graph, and which operations use them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from types import FrameType

@@ -5,8 +5,6 @@ The tables follow it from there: into results without a graph, into memory that 
 through Python's numbers, and into the operation that combines it with values that have a graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from math import isfinite
@@ -47,7 +45,7 @@ class Cut:
     unused: bool = False  # of a value that was read: it has a graph that no backward call has used
     to_integers: bool = False  # by an operation that returns integers
     feeds: bool = False  # a leaf's operation used the value, or a forward pass read it
-    origins: tuple[Cut, ...] = ()  # the cuts that the value, or its inputs, had before
+    origins: "tuple[Cut, ...]" = ()  # the cuts that the value, or its inputs, had before
 
 
 def with_origins(cuts: Iterable[Cut]) -> set[Cut]:

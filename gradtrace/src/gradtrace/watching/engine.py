@@ -5,8 +5,6 @@ code, and passes them to the watches. It marks the nodes that a backward pass fr
 watches. When the last watch ends, PyTorch is as it was.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import threading

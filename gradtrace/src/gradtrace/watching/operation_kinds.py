@@ -1,7 +1,5 @@
 """The kinds of operations that a strict watch tells apart, and the tensors in their arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter

@@ -13,8 +13,6 @@ not in the closure that the step calls), and under ``torch.func``, ``torch.jit.t
 ``torch.export`` and other dispatch modes. It does not see the operations there.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import sys

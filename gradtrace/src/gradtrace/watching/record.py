@@ -9,8 +9,6 @@ Which backward call freed a node is stored on the node itself (:func:`freed_by`)
 finds it, and is deleted with the node.
 """
 
-from __future__ import annotations
-
 import bisect
 import contextlib
 import itertools
@@ -117,7 +115,7 @@ class Memory:
     itemsize: int
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> Memory | None:
+    def of(cls, tensor: torch.Tensor) -> "Memory | None":
         """Return the memory of a tensor; None if empty, sparse, nested, or inside a transform."""
         try:
             address = tensor.data_ptr()
@@ -128,7 +126,7 @@ class Memory:
         except (NotImplementedError, RuntimeError):
             return None
 
-    def part(self, index: Any) -> Memory:
+    def part(self, index: Any) -> "Memory":
         """Return the memory of ``tensor[index]`` if that is a view, else the whole memory.
 
         >>> Memory(0, (4, 3), (3, 1), 4).part((slice(2), 1))
@@ -162,7 +160,7 @@ class Memory:
         last = sum((n - 1) * stride for n, stride in zip(self.shape, self.stride, strict=True))
         return range(self.address, self.address + (last + 1) * self.itemsize)
 
-    def overlaps(self, other: Memory) -> bool:
+    def overlaps(self, other: "Memory") -> bool:
         """Whether two tensors share an element.
 
         Only their spans are compared if they are very large, or if their items differ in size.

@@ -1,7 +1,5 @@
 """Totals that one line adds to in every iteration."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gradtrace import _torch

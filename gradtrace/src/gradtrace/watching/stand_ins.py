@@ -1,7 +1,5 @@
 """Remove the observer's frames from tracebacks and from the stacks that anomaly mode stores."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import CodeType

@@ -1,7 +1,5 @@
 """PyTorch's error texts: the family of each, and its cause if the text decides it."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The entries of the table of causes: a cause, its fixes, and the facts that entail it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

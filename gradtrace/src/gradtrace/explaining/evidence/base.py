@@ -1,7 +1,5 @@
 """The base class of the evidence of all families."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,8 +5,6 @@ entry of a container, or a variable of the loop that is read before it is assign
 is assigned before it is read (``loss``) may hold the same graph, but carries nothing.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Collection, Iterable

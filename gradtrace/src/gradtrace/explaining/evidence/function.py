@@ -1,7 +1,5 @@
 """Evidence about an error that involves the backward method of a ``torch.autograd.Function``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Evidence about a backward call that failed because a tensor it needs was changed in place."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Mapping
@@ -156,7 +154,7 @@ class ModifiedEvidence(Evidence):
         return any(call.creates_graph for call in self.timeline.calls if call.number == last)
 
     @cached_property
-    def retained(self) -> Retained | None:
+    def retained(self) -> "Retained | None":
         try:
             return Retained(self.saved_by, *self._arguments)
         except NoEvidence:

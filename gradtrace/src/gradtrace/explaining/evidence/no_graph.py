@@ -1,7 +1,5 @@
 """Evidence about a tensor without a graph, and about one that a gradient does not reach."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any

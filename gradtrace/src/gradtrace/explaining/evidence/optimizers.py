@@ -1,7 +1,5 @@
 """The parameters that the program trains, and the optimizer of each."""
 
-from __future__ import annotations
-
 import gc
 import math
 from collections.abc import Collection, Iterable, Set

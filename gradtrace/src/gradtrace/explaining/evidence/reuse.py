@@ -1,7 +1,5 @@
 """The part of an earlier graph that a loss reaches, and the variables that hold that part."""
 
-from __future__ import annotations
-
 import ast
 import math
 import re

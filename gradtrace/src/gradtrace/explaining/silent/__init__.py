@@ -4,8 +4,6 @@ Each detector reads the record of a strict watch: before a backward call, with i
 optimizer's step; or at the program's end. It yields findings and keeps no state of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

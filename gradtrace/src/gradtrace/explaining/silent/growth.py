@@ -1,7 +1,5 @@
 """Graphs that grow, and graphs that variables keep alive."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import sys

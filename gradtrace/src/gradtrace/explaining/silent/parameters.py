@@ -1,7 +1,5 @@
 """Parameters that never get a gradient, or that no optimizer steps."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import sys

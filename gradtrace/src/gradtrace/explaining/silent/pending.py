@@ -1,7 +1,5 @@
 """The input of a detector, a pending backward pass, and its output, findings."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from functools import cached_property
 from typing import Any

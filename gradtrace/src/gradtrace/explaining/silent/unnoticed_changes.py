@@ -1,7 +1,5 @@
 """Saved tensors that were changed while their version counter stayed the same."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from typing import Any

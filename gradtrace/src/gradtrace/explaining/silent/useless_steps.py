@@ -1,7 +1,5 @@
 """Steps with gradients that are always zero, are not numbers, or belong to earlier steps, too."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Gradients that differ from those that the program needs."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 import weakref

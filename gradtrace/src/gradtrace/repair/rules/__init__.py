@@ -3,8 +3,6 @@
 Each public function of a module of this package is a rule; the modules differ in what they edit.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable
 

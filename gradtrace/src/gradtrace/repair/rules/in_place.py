@@ -1,7 +1,5 @@
 """Repairs of in-place changes: out of place, or with a clone that the backward pass needs."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

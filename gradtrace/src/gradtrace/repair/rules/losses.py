@@ -1,7 +1,5 @@
 """Repairs of programs with several losses or steps: their backward calls, graphs and order."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 from collections.abc import Collection, Iterator

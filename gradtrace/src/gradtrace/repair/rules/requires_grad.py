@@ -1,7 +1,5 @@
 """Repairs of the choice of trained parameters: frozen parameters and stale optimizers."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

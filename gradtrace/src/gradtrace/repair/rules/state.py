@@ -1,7 +1,5 @@
 """Repairs of values that last for several iterations: states, caches, lists, running sums."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Repairs that set an option of a call, or remove an operation that cuts the graph."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import re

@@ -3,8 +3,6 @@
 Reading it needs no torch, so the command that edits and judges starts at once.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -40,15 +38,15 @@ class Sample(NamedTuple):
     def norm(self) -> float:
         return math.hypot(*self.values)
 
-    def minus(self, other: Sample | None) -> Sample:
+    def minus(self, other: "Sample | None") -> "Sample":
         if other is None or len(other.values) != len(self.values):
             return self
         return Sample(tuple(a - b for a, b in zip(self.values, other.values, strict=True)))
 
-    def plus(self, other: Sample | None) -> Sample:
+    def plus(self, other: "Sample | None") -> "Sample":
         return self if other is None else self.minus(Sample(tuple(-x for x in other.values)))
 
-    def distance(self, other: Sample) -> float:
+    def distance(self, other: "Sample") -> float:
         """Return the distance relative to the larger norm: 0 for equal samples, at most 2."""
         if len(self.values) != len(other.values):
             return 2.0
@@ -57,7 +55,7 @@ class Sample(NamedTuple):
         size = max(self.norm, other.norm)
         return self.minus(other).norm / size if size else 0.0
 
-    def opposes(self, other: Sample) -> bool:
+    def opposes(self, other: "Sample") -> bool:
         """Whether the angle between the samples is above 120°, as for gradients of adversaries."""
         product = sum(a * b for a, b in zip(self.values, other.values, strict=True))
         return product < -0.5 * self.norm * other.norm
@@ -244,7 +242,7 @@ class ProgramRun:
         """Return the optimizers that have this parameter."""
         return {i for i, optimizer in enumerate(self.optimizers) if key in optimizer.keys}
 
-    def use_keys_of(self, other: ProgramRun) -> None:
+    def use_keys_of(self, other: "ProgramRun") -> None:
         """Replace the keys of parameters by those that another run has for the same names."""
         known = {name: key for key, name in other.names.items()}
         keys = {key: known.get(name, name) for key, name in self.names.items()}

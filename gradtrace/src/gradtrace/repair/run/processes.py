@@ -9,8 +9,6 @@ A run has the program's arguments, folder and environment, an empty standard inp
 NumPy's random numbers seeded, and a process group that is ended with it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -29,7 +27,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType, TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from gradtrace.repair.run.observations import ProgramLine, ProgramRun, RunLimits
 
@@ -71,7 +69,7 @@ class Launcher:
         self._command = [sys.executable, *flags, str(script)]
         self._server: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> Launcher:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -7,8 +7,6 @@ disturbed: the gradient of one loss *alone* is ``.grad`` after its backward call
 before it.
 """
 
-from __future__ import annotations
-
 import functools
 import linecache
 import sys
