@@ -123,6 +123,8 @@ def test_lines_are_found_by_the_numbers_of_the_nodes_that_they_created():
     assert len(lines._chains) == 3  # ranges side by side of one line are one
     assert lines.between(4, 8) == [first, second]
     assert lines.between(5, 8) == [second]
+    assert lines.between(6, 8) == []  # not the line of a node before them
+    assert lines.between(7, 9) == [first]
 
 
 def test_only_later_edits_of_the_same_storage_are_returned_oldest_first():

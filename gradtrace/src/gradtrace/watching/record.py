@@ -301,9 +301,8 @@ class Lines:
 
     def between(self, start: int, end: int) -> list[Chain]:
         """Return the lines that created the nodes from ``start`` up to, excluding, ``end``."""
-        # If the line of node ``start`` is not known, the last line before it is included, too.
-        first = max(bisect.bisect_right(self._starts, start) - 1, 0)
-        return list(dict.fromkeys(self._chains[first : bisect.bisect_left(self._starts, end)]))
+        first, last = bisect.bisect_right(self._ends, start), bisect.bisect_left(self._starts, end)
+        return list(dict.fromkeys(self._chains[first:last]))
 
 
 class Sums:
