@@ -409,6 +409,19 @@ def test_silent_failure_is_warned_about_once():
     assert caught[0].filename == __file__
 
 
+def test_a_detector_that_fails_loses_no_earlier_finding(monkeypatch):
+    def broken(*arguments):
+        raise ZeroDivisionError("inside gradtrace")
+
+    monkeypatch.setattr("gradtrace.explaining.silent.growing", broken)
+    with warnings.catch_warnings(record=True), watch(strict=True) as one:
+        y = torch.ones(3, requires_grad=True).sigmoid()
+        y.data.zero_()
+        y.sum().backward()
+    assert one.broken == "ZeroDivisionError: inside gradtrace"
+    assert [finding.cause for finding in one.findings] == ["data_edit_silent"]
+
+
 def test_warnings_as_errors_do_not_stop_the_program():
     with watch(strict=True), warnings.catch_warnings():
         warnings.simplefilter("error")

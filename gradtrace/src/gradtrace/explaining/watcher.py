@@ -295,18 +295,26 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         self._report([silent.finding(cause, location, location, name)])
 
     def _report(self, findings: Iterable[Diagnosis]) -> None:
-        """Warn about each finding, once for each cause and line."""
-        with undisturbed():
-            findings = list(findings)
-        for finding in findings:
-            place = finding.began_at or finding.raised_at or Location("<unknown>", 1)
-            if (finding.cause, place) in self._record.reported:
-                continue
-            self._record.reported.add((finding.cause, place))
-            self._record.findings.append(finding)
-            # A filter that turns warnings into errors must not stop the program.
-            with contextlib.suppress(SilentFailure):
-                warnings.warn_explicit(finding.text(), SilentFailure, place.name, place.line)
+        """Warn about each finding, also about those before an error of the detector."""
+        complete: list[Diagnosis] = []
+        try:
+            with undisturbed():
+                for finding in findings:
+                    complete.append(finding)
+        finally:
+            for finding in complete:
+                self._warn(finding)
+
+    def _warn(self, finding: Diagnosis) -> None:
+        """Warn about a finding, once for each cause and line."""
+        place = finding.began_at or finding.raised_at or Location("<unknown>", 1)
+        if (finding.cause, place) in self._record.reported:
+            return
+        self._record.reported.add((finding.cause, place))
+        self._record.findings.append(finding)
+        # A filter that turns warnings into errors must not stop the program.
+        with contextlib.suppress(SilentFailure):
+            warnings.warn_explicit(finding.text(), SilentFailure, place.name, place.line)
 
     def _explain(
         self, error: Exception, outputs: Any, inputs: Sequence[Any], call: BackwardCall | None
