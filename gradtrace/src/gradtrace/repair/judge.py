@@ -20,6 +20,7 @@ If that is undecided, or if two repairs hold and train differently, the reader d
 """
 
 import itertools
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -256,8 +257,10 @@ class Judge:
     def _growing_graph(self, run: ProgramRun) -> str | None:
         if any(finding["cause"] == "graph_grows" for finding in self._new_findings(run)):
             return "a graph grows with each iteration"
-        for site in dict.fromkeys(call.site for call in run.calls):
-            last = [call for call in run.calls if call.site == site][-4:]
+        latest: dict[object, deque[ObservedCall]] = defaultdict(lambda: deque(maxlen=4))
+        for call in run.calls:
+            latest[call.site].append(call)
+        for last in latest.values():
             sizes = [call.operations.total() for call in last]
             pairs = list(itertools.pairwise(sizes))
             if pairs and all(a < b for a, b in pairs) and len({c.oldest_node for c in last}) == 1:
