@@ -701,6 +701,15 @@ def test_no_two_submissions_at_one_time_are_one_user(monkeypatch):
     uid_map = "0 1000 1\n1 100000 65536\n"
     users = {bubblewrap._user_beside(pid) for pid in range(1 << 10)}
     assert len(users) == 1 << 10 and min(users) > 32_000 and max(users) < 65_536
+    # Two numbers that give the same user there.
+    first, claim = bubblewrap._claimed_user(7)
+    with claim:
+        second, other_claim = bubblewrap._claimed_user(7 + 65_536 // 4)
+        with other_claim:
+            assert bubblewrap._user_beside(7 + 65_536 // 4) == first != second
+    third, claim = bubblewrap._claimed_user(7)
+    claim.close()
+    assert third == first  # it is free again
 
 
 def test_root_without_users_to_spare_is_told_so(monkeypatch):

@@ -6,12 +6,15 @@ the kernel kills all processes inside, and reports the end through the pidfd.
 """
 
 import contextlib
+import errno
+import itertools
 import json
 import os
 import resource
 import select
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,6 +54,7 @@ class Namespaces:
         """Start bubblewrap (:func:`bubblewrap_command`), and wait until every mount is in place."""
         self.entrance: int | None = None
         self.user: int | None = None
+        self._claim: socket.socket | None = None
         program = unnamed_file(syscalls.program())
         info_r, info_w = os.pipe()
         try:
@@ -86,7 +90,7 @@ class Namespaces:
                 self._refuse()
             self._limit(limits)
             if os.geteuid() == 0:
-                self.user = _user_beside(pid)
+                self.user, self._claim = _claimed_user(pid)
         except BaseException:
             self.close()
             raise
@@ -134,15 +138,32 @@ class Namespaces:
             pipe.close()
         self._holder.kill()
         self._holder.wait()
+        if self._claim is not None:
+            self._claim.close()
         if is_left:
             raise SandboxError(UNENDING)
 
 
-def _user_beside(pid: int) -> int:
-    """Return a user for the submission; ``pid`` is the first process of its namespaces.
+def _claimed_user(pid: int) -> tuple[int, socket.socket]:
+    """Return a user for the submission, and a socket that reserves this user until it is closed.
 
-    The kernel counts processes by user, and no two live processes have the same ``pid``.
+    The kernel counts processes by user. No two live processes have the same ``pid``, which is that
+    of the namespaces' first process, but root may have fewer users than there are numbers.
     """
+    for number in itertools.count(pid):
+        user, claim = _user_beside(number), socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0backward_twice user {user}")  # an abstract name: no file is left behind
+        except OSError as error:
+            claim.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            return user, claim
+
+
+def _user_beside(number: int) -> int:
+    """Return the user of this number, counted from those that neither people nor programs have."""
     first_user, _, count = map(int, Path("/proc/self/uid_map").read_text().splitlines()[-1].split())
     if count < _FEWEST_USERS:
         raise SandboxError(
@@ -150,4 +171,4 @@ def _user_beside(pid: int) -> int:
             "with a range of them (newuidmap, /etc/subuid), or grade as another user than root"
         )
     users = min(count, _MOST_USERS)
-    return first_user + users // 2 + pid % (users // 4)
+    return first_user + users // 2 + number % (users // 4)
