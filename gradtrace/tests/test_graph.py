@@ -241,7 +241,9 @@ def test_a_tensor_written_before_it_was_saved_is_alive():
     loss.backward()
 
 
-@needs_handles
+@pytest.mark.skipif(
+    not hasattr(torch._C._autograd.SavedTensor, "unpack"), reason="a list is unpacked as a whole"
+)
 def test_of_a_saved_list_only_the_modified_items_are():
     i, j = torch.tensor([0, 1]), torch.tensor([0, 1])
     i.add_(0)

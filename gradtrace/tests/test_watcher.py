@@ -893,6 +893,18 @@ def test_modules_that_are_none_and_functions_that_ask_themselves(monkeypatch):
     assert one.broken is None
 
 
+def test_the_compiler_can_trace_an_operation_that_is_observed():
+    """torch.export of release 2.11 traces the program with its modes active."""
+    with watch(strict=True):
+        observer = torch.overrides._get_current_function_mode_stack()[-1]
+        traced = torch.compile(
+            lambda x: observer.__torch_function__(torch.sin, (), (x,)),
+            backend="eager",
+            fullgraph=True,
+        )
+        assert torch.equal(traced(torch.ones(2)), torch.ones(2).sin())
+
+
 def test_tensors_may_be_swapped():
     with watch(strict=True):
         w = torch.ones(2, requires_grad=True)

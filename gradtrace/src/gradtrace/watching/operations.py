@@ -132,6 +132,8 @@ class Observer(_torch_hooks.Mode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if torch.compiler.is_dynamo_compiling():  # an export traces with active modes
+            return func(*args, **kwargs)
         try:
             kind = KINDS.get(func) or kind_of(func)
         except TypeError:  # a callable that cannot be hashed
