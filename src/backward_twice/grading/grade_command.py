@@ -24,16 +24,8 @@ from itertools import chain, islice, product
 from pathlib import Path
 
 from backward_twice.grading import GradingError
+from backward_twice.grading.feedback import tables
 from backward_twice.grading.feedback.student_page import write_page
-from backward_twice.grading.feedback.tables import (
-    Row,
-    row,
-    summary,
-    with_group,
-    without,
-    write_class,
-    write_table,
-)
 from backward_twice.grading.intake.reading import Reader
 from backward_twice.grading.intake.submissions import Rejected, SubmissionFolder, in_words, shown
 from backward_twice.grading.judging import batch
@@ -199,9 +191,9 @@ class Grading:
         present = {(folder.student, folder.assignment) for folder in folders}
         return sorted(key for key in self.journal.keys() - present if key[1] in self.masters)
 
-    def write(self, keys: list[Key], gradebook: Grades) -> tuple[list[Row], list[str]]:
+    def write(self, keys: list[Key], gradebook: Grades) -> tuple[list[tables.Row], list[str]]:
         """Write gradebook, feedback and tables; return the rows of the table, and warnings."""
-        rows: list[tuple[Row, Person | None]] = []
+        rows: list[tuple[tables.Row, Person | None]] = []
         if self.owners is not None:
             gradebook.enroll(self._people(keys))
         results = ((self.journal[key], _timestamp(self.journal[key])) for key in keys)
@@ -214,14 +206,16 @@ class Grading:
             if master := self.masters.get(key[1]):
                 remarks += self._write_feedback(result, master, remarks)
             person = self.owners and self.owners.person(key)
-            rows.append((row(result, remarks, person, self.journal.points(key)[:-1]), person))
+            rows.append(
+                (tables.row(result, remarks, person, self.journal.points(key)[:-1]), person)
+            )
         names = sorted({name for _, name in keys if name in self.masters})
         max_points = {name: self.masters[name].max_points for name in names}
         warnings = []
         if self.owners is not None:
             warnings = self._add_others(rows, max_points)
             warnings += [*self.owners.problems, *self._write_people(rows)]
-        write_table(self.options.out / "grades.csv", [line for line, _ in rows])
+        tables.write_table(self.options.out / "grades.csv", [line for line, _ in rows])
         # class.csv lists the members of a group, not the group.
         of_persons = [
             (line, person)
@@ -229,16 +223,16 @@ class Grading:
             if not (self.owners and self.owners.members((line.student, line.assignment)))
         ]
         path = self.options.out / "class.csv"
-        warnings += write_class(path, of_persons, self.roster, max_points)
+        warnings += tables.write_class(path, of_persons, self.roster, max_points)
         self._write_uploads(keys, names)
         return [line for line, _ in rows], warnings
 
     def _add_others(
-        self, rows: list[tuple[Row, Person | None]], max_points: Mapping[str, float]
+        self, rows: list[tuple[tables.Row, Person | None]], max_points: Mapping[str, float]
     ) -> list[str]:
         """Add missing rows of listed persons; warn if two groups of a person have handed in."""
         present = {(person, line.assignment) for line, person in rows}
-        of_groups: dict[tuple[Person, str], list[Row]] = defaultdict(list)
+        of_groups: dict[tuple[Person, str], list[tables.Row]] = defaultdict(list)
         for line, _ in rows:
             for person in self.owners.members((line.student, line.assignment)):
                 of_groups[person, line.assignment].append(line)
@@ -248,9 +242,9 @@ class Grading:
                 continue
             groups = of_groups[person, name]
             if len(groups) == 1:
-                rows.append((with_group(person, groups[0]), person))
+                rows.append((tables.with_group(person, groups[0]), person))
                 continue
-            rows.append((without(person, name, max_points[name]), person))
+            rows.append((tables.without(person, name, max_points[name]), person))
             if groups:
                 listed = " and ".join(shown(line.student) for line in groups)
                 warnings.append(
@@ -259,7 +253,7 @@ class Grading:
                 )
         return warnings
 
-    def _write_people(self, rows: Iterable[tuple[Row, Person | None]]) -> list[str]:
+    def _write_people(self, rows: Iterable[tuple[tables.Row, Person | None]]) -> list[str]:
         """Write the identities, with the folders of unknown students; warn if that fails."""
         people = self.owners.people
         for line, person in rows:
@@ -381,7 +375,7 @@ def _grade(options: argparse.Namespace) -> int:
             raise GradingError(f"{error}; {batch.SAVED}") from error
     written = [out / name for name in ("grades.csv", "class.csv", "feedback")]
     written += [grading.autograded, place, *sorted((out / "upload").glob("*.zip"))]
-    print("\n".join([*_changes(grading.changes), summary(rows, written)]))
+    print("\n".join([*_changes(grading.changes), tables.summary(rows, written)]))
     for warning in [*_gone(missing, options), *warnings]:
         print(f"warning: {warning}", file=sys.stderr)
     return 0

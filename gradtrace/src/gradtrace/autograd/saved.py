@@ -17,19 +17,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from gradtrace._torch import (
-    CHECKED_SAVED,
-    CUSTOM,
-    LEAF,
-    RAW_SAVED,
-    SAVED_TENSORS_SHOW_THEIR_DATA,
-    LiveNode,
-    Output,
-    outputs_of,
-    sequence_nr,
-    storage_identity,
-    version_of,
-)
+from gradtrace import _torch
 from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.autograd.nodes import (
     ALIVE,
@@ -88,7 +76,7 @@ _NOTHING: Mapping[int, str] = {}
 
 
 def describe(
-    live: Sequence[LiveNode],
+    live: Sequence[_torch.LiveNode],
     links: Sequence[Sequence[int]],
     roles: Mapping[int, str] = _NOTHING,
     names: Mapping[int, str] = _NOTHING,
@@ -100,14 +88,14 @@ def describe(
     added), ``names`` the name of each parameter, by identity.
     """
     with no_garbage_collection():
-        leaves = {node: _leaf(node.variable, names) for node in live if type(node) is LEAF}
+        leaves = {node: _leaf(node.variable, names) for node in live if type(node) is _torch.LEAF}
         roles = {**roles, **{leaf.storage: "leaf" for leaf in leaves.values()}}
         nodes = []
         for node, successors in zip(live, links, strict=True):
             if (leaf := leaves.get(node)) is not None:
                 nodes.append(_leaf_node(node, leaf))
             else:
-                outputs = outputs_of(node) if with_outputs else ()
+                outputs = _torch.outputs_of(node) if with_outputs else ()
                 nodes.append(_read_node(node, tuple(successors), outputs, roles))
         return GraphData(nodes)
 
@@ -116,16 +104,19 @@ def _leaf(variable: torch.Tensor, names: Mapping[int, str]) -> Leaf:
     return Leaf(*_tensor(variable), variable.grad is not None, names.get(id(variable)))
 
 
-def _leaf_node(node: LiveNode, leaf: Leaf) -> Node:
-    output = Output(leaf.shape, leaf.dtype)
+def _leaf_node(node: _torch.LiveNode, leaf: Leaf) -> Node:
+    output = _torch.Output(leaf.shape, leaf.dtype)
     return Node(name_of(node), NOTHING_SAVED, (), (), None, leaf, (output,))
 
 
 def _read_node(
-    node: LiveNode, successors: tuple[int, ...], outputs: tuple[Output, ...], roles: "_Roles"
+    node: _torch.LiveNode,
+    successors: tuple[int, ...],
+    outputs: tuple[_torch.Output, ...],
+    roles: "_Roles",
 ) -> Node:
     layout = _LAYOUTS.get(type(node)) or _layout(node)
-    number = sequence_nr(node)
+    number = _torch.sequence_nr(node)
     if layout.hidden:  # C++ extensions share one node type, so each node has its own name
         state = FREED if FREED_UNSEEN_TAG in node.metadata else HIDDEN
         return Node(name_of(node), state, successors, (), number, None, outputs)
@@ -137,7 +128,7 @@ def _read_node(
 
 
 _Roles = Mapping[int, str]
-_Getter = Callable[[LiveNode], Any]
+_Getter = Callable[[_torch.LiveNode], Any]
 _new = tuple.__new__  # half the time of a named tuple's own constructor
 
 
@@ -158,12 +149,12 @@ class _Layout(NamedTuple):
 _LAYOUTS: WeakKeyDictionary[type, _Layout] = WeakKeyDictionary()
 
 
-def _layout(node: LiveNode) -> _Layout:
-    kind, custom = type(node), isinstance(node, CUSTOM)
+def _layout(node: _torch.LiveNode) -> _Layout:
+    kind, custom = type(node), isinstance(node, _torch.CUSTOM)
     slots = tuple(
-        _slot(attribute.removeprefix(RAW_SAVED), custom)
+        _slot(attribute.removeprefix(_torch.RAW_SAVED), custom)
         for attribute in dir(kind)
-        if attribute.startswith(RAW_SAVED)
+        if attribute.startswith(_torch.RAW_SAVED)
     )
     # An in-place write to a view wraps the node of that write; C++ extensions save on their own.
     hidden = kind.__name__ in ("CopySlices", "CppFunction")
@@ -172,12 +163,16 @@ def _layout(node: LiveNode) -> _Layout:
 
 
 def _slot(name: str, custom: bool) -> tuple[str, _Getter, _Getter]:
-    checked = attrgetter("saved_tensors" if custom else CHECKED_SAVED + name)
-    data_readable = SAVED_TENSORS_SHOW_THEIR_DATA
-    return name, attrgetter(RAW_SAVED + name) if data_readable else _unpacking(checked), checked
+    checked = attrgetter("saved_tensors" if custom else _torch.CHECKED_SAVED + name)
+    data_readable = _torch.SAVED_TENSORS_SHOW_THEIR_DATA
+    return (
+        name,
+        attrgetter(_torch.RAW_SAVED + name) if data_readable else _unpacking(checked),
+        checked,
+    )
 
 
-def name_of(node: LiveNode) -> str:
+def name_of(node: _torch.LiveNode) -> str:
     """Return the name of a node's operation."""
     # Not node.name(): a torch.autograd.Function may have set ctx.name to something else.
     return type(node).name(node).removeprefix("torch::autograd::")
@@ -194,14 +189,14 @@ class _Unpacked(NamedTuple):
 
 
 def _unpacking(checked: _Getter) -> _Getter:
-    def handle_of(node: LiveNode) -> Any:
+    def handle_of(node: _torch.LiveNode) -> Any:
         value = checked(node)
         return tuple(map(_Unpacked, value)) if type(value) is tuple else _Unpacked(value)
 
     return handle_of
 
 
-def _read(node: LiveNode, layout: _Layout, roles: _Roles) -> list[SavedTensor]:
+def _read(node: _torch.LiveNode, layout: _Layout, roles: _Roles) -> list[SavedTensor]:
     slots: list[SavedTensor] = []
     for name, handle_of, checked in layout.slots:
         try:
@@ -225,7 +220,7 @@ def _read(node: LiveNode, layout: _Layout, roles: _Roles) -> list[SavedTensor]:
         try:  # most slots: what _read_slot would do, written out for speed
             version = data._version
             storage = data.untyped_storage()
-            identity = storage_identity(storage)
+            identity = _torch.storage_identity(storage)
             # Versions start at 0 and only grow: at 0 nothing was written.
             state = _checked_state(node, handle, checked) if version else ALIVE
             fields = (name, state, data.shape, data.dtype, data.device, version,
@@ -237,7 +232,7 @@ def _read(node: LiveNode, layout: _Layout, roles: _Roles) -> list[SavedTensor]:
 
 
 def _read_slot(
-    name: str, handle: Any, node: LiveNode, checked: _Getter, roles: _Roles
+    name: str, handle: Any, node: _torch.LiveNode, checked: _Getter, roles: _Roles
 ) -> SavedTensor:
     data = handle.data
     if handle.unpack_hook is not None:  # bytes are known if it stored a tensor
@@ -257,7 +252,7 @@ def _slot_of(name: str, state: str, tensor: torch.Tensor, roles: _Roles) -> Save
     return SavedTensor(name, state, *fields, roles.get(fields[-2], "activation"))
 
 
-def _checked_state(node: LiveNode, handle: Any, checked: _Getter) -> str:
+def _checked_state(node: _torch.LiveNode, handle: Any, checked: _Getter) -> str:
     """Return "alive" if PyTorch can unpack this saved tensor, else "modified"."""
     try:
         checked(node)
@@ -271,7 +266,7 @@ def _checked_state(node: LiveNode, handle: Any, checked: _Getter) -> str:
     return ALIVE
 
 
-def _read_attributes(node: LiveNode, roles: _Roles) -> list[SavedTensor]:
+def _read_attributes(node: _torch.LiveNode, roles: _Roles) -> list[SavedTensor]:
     """Read the tensors that a ``torch.autograd.Function`` stored on ``ctx`` itself."""
     return [
         _slot_of(f"ctx.{name}{key}", ALIVE, part, roles)
@@ -297,5 +292,5 @@ def _tensor(
     tensor: torch.Tensor,
 ) -> tuple[torch.Size, torch.dtype, torch.device, int | None, int, int]:
     """Return the fields that SavedTensor and Leaf share."""
-    return (shape_of(tensor), tensor.dtype, tensor.device, version_of(tensor),
+    return (shape_of(tensor), tensor.dtype, tensor.device, _torch.version_of(tensor),
             *storage_of(tensor))  # fmt: skip

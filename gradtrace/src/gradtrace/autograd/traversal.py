@@ -12,47 +12,42 @@ from graphlib import TopologicalSorter
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from gradtrace._torch import (
-    LiveNode,
-    edges_of,
-    grad_fn_of,
-    is_leaf_of_transform,
-    no_dispatch_modes,
-    no_torch_function,
-)
+from gradtrace import _torch
 from gradtrace.autograd.collector import no_garbage_collection
 
 
-def root_node(tensor: torch.Tensor) -> LiveNode:
+def root_node(tensor: torch.Tensor) -> _torch.LiveNode:
     """Return the node at which backward from ``tensor`` starts; AccumulateGrad for a leaf."""
-    if (node := grad_fn_of(tensor)) is not None:
+    if (node := _torch.grad_fn_of(tensor)) is not None:
         return node
     # get_gradient_edge takes a view, which these refuse, or some of them.
     if tensor.is_nested or tensor.layout is not torch.strided:
         with torch.enable_grad():
-            copied: LiveNode = tensor.clone().grad_fn
+            copied: _torch.LiveNode = tensor.clone().grad_fn
         return copied.next_functions[0][0]
     return get_gradient_edge(tensor).node
 
 
-def roots_of(outputs: torch.Tensor | Iterable[torch.Tensor | GradientEdge]) -> list[LiveNode]:
+def roots_of(
+    outputs: torch.Tensor | Iterable[torch.Tensor | GradientEdge],
+) -> list[_torch.LiveNode]:
     """Return the nodes at which backward starts from ``outputs``, except those without a graph."""
     outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
     return [
         root_node(output) if isinstance(output, torch.Tensor) else output.node
         for output in outputs
-        if getattr(output, "requires_grad", True) and not is_leaf_of_transform(output)
+        if getattr(output, "requires_grad", True) and not _torch.is_leaf_of_transform(output)
     ]
 
 
-def walk(roots: Iterable[LiveNode]) -> tuple[list[LiveNode], list[list[int]]]:
+def walk(roots: Iterable[_torch.LiveNode]) -> tuple[list[_torch.LiveNode], list[list[int]]]:
     """Return all nodes that ``roots`` reach, breadth first, and the indices of their successors."""
     live = list(dict.fromkeys(roots))
     index = {node: i for i, node in enumerate(live)}
     links: list[list[int]] = []
     for node in live:  # grows while it is read
         successors = []
-        for successor, _ in edges_of(node):
+        for successor, _ in _torch.edges_of(node):
             if successor is not None:
                 i = index.get(successor)
                 if i is None:
@@ -100,8 +95,8 @@ def undisturbed() -> Iterator[None]:
     """Disable the program's modes and tensor subclasses, so that reading runs none of its code."""
     with (
         no_garbage_collection(),
-        no_torch_function(),
-        no_dispatch_modes(),
+        _torch.no_torch_function(),
+        _torch.no_dispatch_modes(),
         torch.inference_mode(False),
     ):
         yield

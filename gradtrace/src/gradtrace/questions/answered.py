@@ -6,19 +6,8 @@ from typing import Any, ClassVar
 
 from gradtrace.autograd.nodes import ALIVE, FREED, MODIFIED
 from gradtrace.player.prompt import Choice
+from gradtrace.questions import trace_facts
 from gradtrace.questions.program import Asked, Program, TraceAnswer
-from gradtrace.questions.trace_facts import (
-    bytes_held,
-    ending,
-    freed_at,
-    holder_names,
-    holders_by_tensor,
-    joined,
-    listed,
-    names_of_nodes,
-    statement_lines,
-    what_it_did,
-)
 from gradtrace.tracing.steps import TraceData
 
 NO_LINE = "none"
@@ -66,11 +55,11 @@ class WhichLineRaises(Asked):
     kind: ClassVar[str] = "line"
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
-        lines = statement_lines(trace)
+        lines = trace_facts.statement_lines(trace)
         right: Choice = NO_LINE if trace.error is None else trace.error.line
         choices: dict[Choice, str] = {line: trace.source[line].strip() for line in lines}
-        facts: dict[Choice, str] = {line: what_it_did(trace, line) for line in lines}
-        end = ending(trace)
+        facts: dict[Choice, str] = {line: trace_facts.what_it_did(trace, line) for line in lines}
+        end = trace_facts.ending(trace)
         facts[right] = end
         if right != NO_LINE and trace.error is not None:
             facts[NO_LINE] = f"Line {right} raises {trace.error.type}."
@@ -88,7 +77,7 @@ class DoesItRaise(Asked):
     """Ask whether the program raises with this setting.  ``believes`` has "raises" or "runs"."""
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
-        end = ending(trace)
+        end = trace_facts.ending(trace)
         return TraceAnswer(
             prompt="Does it raise?",
             choices={"raises": "it raises", "runs": "it runs to the end"},
@@ -124,7 +113,9 @@ class WhatIsFreedNext(Asked):
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         at = self._step(trace)
         present = [state.node for state in trace.states(at)]
-        freeing_steps = {node: step for node, step in freed_at(trace).items() if step > at}
+        freeing_steps = {
+            node: step for node, step in trace_facts.freed_at(trace).items() if step > at
+        }
         first = min(
             (freeing_steps[node] for node in present if node in freeing_steps), default=None
         )
@@ -133,7 +124,7 @@ class WhatIsFreedNext(Asked):
             raise ValueError(f"no node that exists after line {line} is freed later")
         right = tuple(node for node in present if freeing_steps.get(node) == first)
         facts = {node: self._fact(trace, at, node, freeing_steps) for node in present}
-        names = names_of_nodes(trace, right)
+        names = trace_facts.names_of_nodes(trace, right)
         return TraceAnswer(
             prompt="Which node's saved tensors are freed next?",
             choices={node: trace.nodes[node].label for node in present},
@@ -179,12 +170,12 @@ class WhichTensorGoesNext(Asked):
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         at = self._step(trace)
         labels = {
-            tensor: f"{holder_names(named_by)}, {trace.tensors[tensor].nbytes:,} B"
-            for tensor, named_by in holders_by_tensor(trace, at).items()
+            tensor: f"{trace_facts.holder_names(named_by)}, {trace.tensors[tensor].nbytes:,} B"
+            for tensor, named_by in trace_facts.holders_by_tensor(trace, at).items()
         }
         deleted: dict[int, int] = {}
         for index in range(at + 1, len(trace.steps)):
-            holders = holders_by_tensor(trace, index)
+            holders = trace_facts.holders_by_tensor(trace, index)
             for tensor in labels:
                 if tensor not in holders:
                     deleted.setdefault(tensor, index)
@@ -192,11 +183,11 @@ class WhichTensorGoesNext(Asked):
             line = trace.steps[at].ran
             raise ValueError(f"no tensor that exists after line {line} is released later")
         first = min(deleted.values())
-        last = holders_by_tensor(trace, -1)
+        last = trace_facts.holders_by_tensor(trace, -1)
         facts = {
             tensor: f"Line {trace.steps[deleted[tensor]].ran} drops its last reference."
             if tensor in deleted
-            else f"It stays alive to the end ({holder_names(last[tensor])})."
+            else f"It stays alive to the end ({trace_facts.holder_names(last[tensor])})."
             for tensor in labels
         }
         right = tuple(tensor for tensor in labels if deleted.get(tensor) == first)
@@ -238,7 +229,7 @@ class HowManyBytes(Asked):
         at = self._step(trace)
         right = trace.steps[at].held[0]
         numbers = sorted({right, *self.believes})
-        fact = bytes_held(trace, at)
+        fact = trace_facts.bytes_held(trace, at)
         return TraceAnswer(
             prompt=f"How many bytes do saved tensors hold after line {trace.steps[at].ran}?",
             choices={number: f"{number:,} B" for number in numbers},
@@ -371,14 +362,14 @@ class WhichSettings(_AskedForSeveral):
         }
         matching = [label for label, trace in traces.items() if self.that(trace)]
         facts = {label: self._fact(label, trace) for label, trace in traces.items()}
-        named = listed([f"`{label}`" for label in matching]) or NONE_OF_THEM
+        named = trace_facts.listed([f"`{label}`" for label in matching]) or NONE_OF_THEM
         summary = f"{'It raises' if self.that is raises else 'That is true'} with {named}."
         return self._several(f"With which {self.control} does it raise?", facts, matching, summary)
 
     def _fact(self, label: str, trace: TraceData) -> str:
         """State how a trace ended if it raised or raising is asked, else whether ``that`` holds."""
         if self.that is raises or raises(trace):
-            return ending(trace)
+            return trace_facts.ending(trace)
         return f"That is {'true' if self.that(trace) else 'not true'} with `{label}`."
 
 
@@ -425,7 +416,7 @@ class WhichIsTrue(Asked):
             choices={text: text for text in self.statements},
             right=right,
             facts=dict.fromkeys(self.statements, "") | {right[0]: "The run shows this."},
-            explanation=joined(
+            explanation=trace_facts.joined(
                 f"The right answer is: {right[0]}.",
                 *(() if self.why else self.believes.values()),
             ),

@@ -24,17 +24,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from gradtrace._torch import (
-    LEAF,
-    SAVED_TENSORS_SHOW_THEIR_DATA,
-    LiveNode,
-    StorageReference,
-    TensorWeakRef,
-    WeakIdKeyDictionary,
-    edges_of,
-    outputs_of,
-    version_of,
-)
+from gradtrace import _torch
 from gradtrace.autograd.nodes import FREED, NOT_NEEDED, Node, shapes_of, state_of
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import gradient_of, has_graph, shape_of, storage_of
@@ -71,14 +61,14 @@ class LiveGraph:
         self.whole = True
         self._new_index = itertools.count()
         self._indices: dict[int, int] = {}  # in nodes, by the node's number
-        self._leaf_indices = WeakIdKeyDictionary()  # in nodes, by the leaf tensor
+        self._leaf_indices = _torch.WeakIdKeyDictionary()  # in nodes, by the leaf tensor
         self._ran: set[int] = set()  # since the last look
         self._unread_lines = 0  # since everything was read
 
         # Of the live nodes only:
         self._named: set[int] = set()  # by variables
         self._users: dict[int, set[int]] = {}  # for each, the live nodes that lead to it
-        self._leaves: dict[int, TensorWeakRef] = {}
+        self._leaves: dict[int, _torch.TensorWeakRef] = {}
         self.states: dict[int, NodeState] = {}
         self.memory = _Memory()
 
@@ -98,7 +88,7 @@ class LiveGraph:
         tensors: dict[str, torch.Tensor],
         line: int | None,
         last: bool = False,
-        roots: Iterable[LiveNode] = (),
+        roots: Iterable[_torch.LiveNode] = (),
     ) -> dict[str, int]:
         """Update the graph, and map each variable with a graph to the index of its tensor's node.
 
@@ -139,9 +129,9 @@ class LiveGraph:
         if index is not None:
             self._ran.add(index)
 
-    def index_of(self, node: LiveNode) -> int | None:
+    def index_of(self, node: _torch.LiveNode) -> int | None:
         """Return the index of a node in ``nodes`` if it was alive at the last look, else None."""
-        if isinstance(node, LEAF):
+        if isinstance(node, _torch.LEAF):
             index = self._leaf_indices.get(node.variable)
         else:
             index = self._indices.get(node.metadata.get(_NUMBER_TAG))
@@ -159,19 +149,19 @@ class LiveGraph:
             return index  # the node of a leaf takes long to get
         return self._meet(root_node(tensor), live_nodes)
 
-    def _meet(self, node: LiveNode, live_nodes: "_LiveNodes") -> int:
+    def _meet(self, node: _torch.LiveNode, live_nodes: "_LiveNodes") -> int:
         """Return the index of a node; the node enters the graph if it was not alive before."""
-        leaf = node.variable if isinstance(node, LEAF) else None
+        leaf = node.variable if isinstance(node, _torch.LEAF) else None
         index = self._index(node, leaf)
         if index not in self._users:
             self._users[index] = set()
             if leaf is not None:
-                self._leaves[index] = TensorWeakRef(leaf)
+                self._leaves[index] = _torch.TensorWeakRef(leaf)
             live_nodes.entered.append(index)
         live_nodes.nodes[index] = node
         return index
 
-    def _index(self, node: LiveNode, leaf: torch.Tensor | None) -> int:
+    def _index(self, node: _torch.LiveNode, leaf: torch.Tensor | None) -> int:
         """Return the index of a node in ``nodes``; the next free one if the node was never seen."""
         if leaf is not None:
             index = self._leaf_indices.get(leaf)
@@ -247,7 +237,7 @@ class LiveGraph:
         for index, node, now in zip(indices, nodes, described, strict=True):
             if index == len(self.nodes):
                 label = names.get(id(node.variable), _UNNAMED) if now.leaf else now.name
-                shapes = shapes_of(now.outputs or outputs_of(node))  # a leaf's are known
+                shapes = shapes_of(now.outputs or _torch.outputs_of(node))  # a leaf's are known
                 self.nodes.append(self._first_seen(now, label, line, shapes))
             state = _state(index, self.nodes[index], now)
             if self.states.get(index) != state:
@@ -260,7 +250,7 @@ class LiveGraph:
         self, tensors: dict[str, torch.Tensor], named: dict[str, int], line: int | None
     ) -> None:
         """Record which tensor each variable names."""
-        if not SAVED_TENSORS_SHOW_THEIR_DATA:
+        if not _torch.SAVED_TENSORS_SHOW_THEIR_DATA:
             self.tensors.forget_others(self.memory.identities())
         self.tensor_of = {}
         for name, tensor in tensors.items():
@@ -314,7 +304,7 @@ class LiveGraph:
 class _LiveNodes:
     """The live nodes that one :meth:`LiveGraph.look` has reached, and those that are new."""
 
-    nodes: dict[int, LiveNode] = field(default_factory=dict)
+    nodes: dict[int, _torch.LiveNode] = field(default_factory=dict)
     entered: list[int] = field(default_factory=list)
     links: dict[int, list[int]] = field(default_factory=dict)
 
@@ -331,7 +321,7 @@ class _Tensors:
         self._known: list[TraceTensor] = []
         self._labelled: set[int] = set()  # indices: a variable has named these
         self._indices: dict[int, int] = {}  # by the storage's identity
-        self._references: list[StorageReference] = []  # so that no identity comes twice
+        self._references: list[_torch.StorageReference] = []  # so that no identity comes twice
 
     def __iter__(self) -> Iterator[TraceTensor]:
         return iter(self._known)
@@ -351,8 +341,8 @@ class _Tensors:
         index = self._indices.get(storage)
         if index is None:
             index = self._indices[storage] = len(self._known)
-            if storage > 0 and SAVED_TENSORS_SHOW_THEIR_DATA:
-                self._references.append(StorageReference.at(storage))
+            if storage > 0 and _torch.SAVED_TENSORS_SHOW_THEIR_DATA:
+                self._references.append(_torch.StorageReference.at(storage))
             self._known.append(
                 TraceTensor(
                     label,
@@ -399,7 +389,10 @@ class _Memory:
         self._gradients_of_leaves: dict[int, tuple[int, int]] = {}  # by the leaf node
 
     def look(
-        self, tensors: Mapping[str, torch.Tensor], leaves: Mapping[int, TensorWeakRef], whole: bool
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        leaves: Mapping[int, _torch.TensorWeakRef],
+        whole: bool,
     ) -> set[int]:
         """Record what refers to each storage; return nodes whose saved memory has a new version."""
         versions = set()
@@ -408,7 +401,7 @@ class _Memory:
         self.storages = {}
         for name, tensor in tensors.items():
             storage, _ = self.storages[name] = storage_of(tensor)
-            versions.add((storage, version_of(tensor)))
+            versions.add((storage, _torch.version_of(tensor)))
             if not tensor.requires_grad:
                 self._inputs.add(storage)
             if (grad := gradient_of(tensor)) is not None:
@@ -417,7 +410,7 @@ class _Memory:
             if whole or len(leaves) <= _SMALL or index not in self._leaves:
                 leaf = reference()
                 self._leaves[index] = storage = storage_of(leaf)[0]
-                versions.add((storage, version_of(leaf)))
+                versions.add((storage, _torch.version_of(leaf)))
                 self._gradients_of_leaves.pop(index, None)
                 if leaf.grad is not None:
                     self._gradients_of_leaves[index] = storage_of(leaf.grad)
@@ -476,8 +469,8 @@ _NOTHING: frozenset[int] = frozenset()
 _UNNAMED = "a leaf no variable holds"
 
 
-def _next(node: LiveNode) -> list[LiveNode]:
-    return [successor for successor, _ in edges_of(node) if successor is not None]
+def _next(node: _torch.LiveNode) -> list[_torch.LiveNode]:
+    return [successor for successor, _ in _torch.edges_of(node) if successor is not None]
 
 
 def _dtype(dtype: torch.dtype | None) -> str | None:

@@ -18,18 +18,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from backward_twice.grading.sandbox import process
 from backward_twice.grading.sandbox.bubblewrap import Namespaces, bubblewrap_command
 from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
-from backward_twice.grading.sandbox.process import (
-    START_SECONDS,
-    UNENDING,
-    all_sleep,
-    environment,
-    in_words,
-    memory_of,
-    processor_of,
-    sockets_of,
-)
 
 _END_SECONDS = 20.0  # for the kernel to end a process
 _DOES_NOT_END = "it does not end"
@@ -76,12 +67,12 @@ class Sandbox(contextlib.AbstractContextManager):
                 pass_fds=[far_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env=environment(),
+                env=process.environment(),
                 cwd="/",
                 start_new_session=True,
             )
         self._control = near_end
-        near_end.settimeout(START_SECONDS)
+        near_end.settimeout(process.START_SECONDS)
         greeting = b""
         with contextlib.suppress(TimeoutError):
             greeting = near_end.recv(4096)
@@ -171,20 +162,20 @@ class Fork:
         end = self._await_end()
         if "failed" in end:
             return f"the keeper failed: {end['failed']}"
-        return in_words(end["ended"])
+        return process.in_words(end["ended"])
 
     def processor(self) -> float:
         """Return the total processor time of the submission's processes in seconds."""
-        return processor_of(self._namespaces.processes())
+        return process.processor_of(self._namespaces.processes())
 
     def is_idle(self) -> bool:
         """Whether all threads of the submission's processes sleep."""
-        return all_sleep(self._namespaces.processes())
+        return process.all_sleep(self._namespaces.processes())
 
     def memory(self) -> int:
         """Return the bytes of the processes, if there are several, plus a bound for the sockets."""
-        used = memory_of(self._namespaces.processes(), Namespaces.first_processes)
-        return used + sockets_of(self._namespaces.folder)
+        used = process.memory_of(self._namespaces.processes(), Namespaces.first_processes)
+        return used + process.sockets_of(self._namespaces.folder)
 
     def close(self) -> None:
         """End every process of the submission; raise SandboxError if one does not end."""
@@ -195,7 +186,7 @@ class Fork:
         finally:
             self._free()
         if end == {"failed": _DOES_NOT_END}:
-            raise SandboxError(UNENDING)
+            raise SandboxError(process.UNENDING)
 
     def _free(self) -> None:
         self._keeper.close()
