@@ -18,7 +18,7 @@ _FACTS = frozenset(
             "_backward_hooks", "_base", "_version", "device", "dtype", "grad_fn", "is_cpu",
             "is_cuda", "is_leaf", "is_meta", "is_mps", "is_nested", "is_quantized", "is_sparse",
             "is_sparse_csr", "is_xla", "is_xpu", "itemsize", "layout", "ndim", "nbytes",
-            "requires_grad", "shape",
+            "output_nr", "requires_grad", "shape",
         )
         if hasattr(torch.Tensor, name)
     ]
@@ -47,7 +47,9 @@ _KIND_OF_NAME = {
     "grad": GRADIENT,
     "_set_grad_enabled": SET_GRAD_MODE,
     "__setitem__": SET_ITEM,
-    **dict.fromkeys(("_record_function_enter_new", "_record_function_exit"), NO_EFFECT),
+    **dict.fromkeys(
+        ("_record_function_enter_new", "_record_function_exit", "_RecordFunction"), NO_EFFECT
+    ),
 }  # fmt: skip
 _KIND_OF_SETTING = {"requires_grad": SET_REQUIRES_GRAD, "data": SET_DATA}
 # Of PyTorch's own functions, which stay.

@@ -394,6 +394,11 @@ class Timeline:
         """The number of the last backward call, 0 if there was none."""
         return self.calls[-1].number if self.calls else 0
 
+    def calls_since(self, number: int) -> list[BackwardCall]:
+        """Return call ``number`` and the calls after it, in order."""
+        newer = itertools.takewhile(lambda call: call.number >= number, reversed(self.calls))
+        return [*newer][::-1]
+
     def call_after(self, number: int | None) -> BackwardCall | None:
         """Return the first call after call ``number``, or the last call of all if it is None.
 

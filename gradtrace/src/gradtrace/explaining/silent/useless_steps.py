@@ -65,9 +65,11 @@ def note_gradients(graph: PendingBackward) -> None:
 def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
     """Yield findings about the gradients that an optimizer's step has used."""
     steps = [step for step in timeline.steps if step.optimizer() is optimizer][-_STEPS:]
+    numbers = [step.last_call for step in steps]
     pairs = [(p, p.grad) for p in parameters_of(optimizer) if p.grad is not None]
     storages = {storage_of(parameter)[0] for parameter, _ in pairs}
-    calls = [call for call in timeline.calls if call.leaves & storages]
+    since = timeline.calls_since(numbers[0] if len(steps) == _STEPS else 0)
+    calls = [call for call in since if call.leaves & storages]
     if not calls:
         return
     # A GradScaler calls the step of a fused optimizer, which then ignores such gradients.
@@ -76,7 +78,6 @@ def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterat
         if bad:
             place = calls[-1].branch or calls[-1].location
             yield finding("gradient_nan", steps[-1].location, place, names_of(bad))
-    numbers = [step.last_call for step in steps]
     if (
         len(steps) == _STEPS
         and timeline.cleared.get(optimizer, 0) <= numbers[0]

@@ -126,7 +126,7 @@ def _leaks(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Dia
     if optimizer not in timeline.cleared:
         return
     storages = storages_of(optimizer)
-    since = [c for c in timeline.calls if c.number >= timeline.cleared[optimizer]]
+    since = timeline.calls_since(timeline.cleared[optimizer])
     timeline.followed[optimizer] = followed = [c for c in since if c.leaves & storages]
     pairs = [(call, x()) for call in since for x, y in call.fed_by if y() is optimizer]
     for other, feeding in pairs:
