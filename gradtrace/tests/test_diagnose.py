@@ -17,6 +17,7 @@ import traceback
 import types
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -313,6 +314,14 @@ def test_the_cause_is_that_of_the_first_criterion_whose_facts_hold():
     assert decide("no_graph", _Holding()).cause == "unknown"
 
 
+@pytest.mark.parametrize("confidence", ["certain", "likely"])
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_strict_watch_is_recommended_if_it_would_find_more(strict, confidence):
+    diagnosis = build_diagnosis("freed", Criterion("unknown", (), "unknown"), _Holding())
+    text = replace(diagnosis, strict=strict, confidence=confidence).text()
+    assert ("  more:" in text) is (not strict and confidence != "certain")
+
+
 def test_an_unknown_cause_has_no_reasons():
     criterion = Criterion("unknown", ("passed_on",), "unknown")
     assert build_diagnosis("freed", criterion, _Holding("passed_on")).reasons == ()
@@ -374,6 +383,13 @@ def test_an_error_inside_a_functions_backward(run, body, family, cause):
     assert "Own" in found.carried_by
     # The line that began the outermost backward pass, not the one inside of the function.
     assert _line(found.raised_at) == (18 if body is None else 17)
+
+
+def test_the_programs_own_error_in_a_functions_backward_is_explained_only_by_a_watch(tmp_path):
+    program = re.sub(r"return torch\.autograd\.grad.*", 'raise ValueError("no")', OWN_BACKWARD)
+    with pytest.raises(ValueError) as caught:
+        exec(compile(program, tmp_path / "train.py", "exec"), {})
+    assert explain(caught.value) is None
 
 
 def test_an_error_of_autograd_inside_a_functions_backward_is_diagnosed_as_such(run):

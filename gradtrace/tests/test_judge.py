@@ -213,6 +213,20 @@ def test_what_detaches_and_keeps_all_losses_is_preferred_to_computing_again():
     assert "changes the loss of backward call 2" in judgements[1].reasons[0]
 
 
+def test_a_rejected_repair_does_not_say_what_has_to_be_trained():
+    more = {"w": sample(1.0, 2.0), "v": sample(1.0)}
+    optimizers = [OptimizerInfo("opt", ("w", "v"))]
+    original = program(*ORIGINAL.events, status="raised", optimizers=optimizers)
+    computed_again = *repaired(1.0, gradients=more)[:-1], step(0, 2, **more)
+    judgements = [
+        judge(kinds.DETACH_SHARED, *repaired(), original=original),
+        judge(kinds.COMPUTE_AGAIN, *computed_again, original=original),
+    ]
+    assert [judgement.status for judgement in judgements] == [PROVEN, PROVEN]
+    Judge(original, REFERENCE).compare(judgements)
+    assert [judgement.status for judgement in judgements] == [PROVEN, REJECTED]
+
+
 def test_a_detached_part_is_compared_beyond_the_failing_call():
     """It may be multiplied by zero at first, as in a warm-up."""
     later = backward(3, 1.0, gradients={"w": sample(5.0, 5.0)})
@@ -537,6 +551,14 @@ def test_clearing_after_ones_own_step_says_nothing_about_the_next_loss():
         optimizers=TWO_NETWORKS,
     )
     assert targets_of_calls(run) == {1: {1}, 2: {0}}
+
+
+def test_a_step_before_the_last_backward_call_does_not_explain_why_gradients_are_cleared():
+    lines = ((ProgramLine("train.py", number, "<module>"),) for number in (3, 4, 5))
+    calls = [backward(number, 1.0, site=line) for number, line in enumerate(lines, 1)]
+    taken, cleared = step(1, 1, d=sample(1.0)), GradientsCleared(frozenset({1}))
+    run = program(calls[0], taken, calls[1], cleared, calls[2], optimizers=TWO_NETWORKS)
+    assert targets_of_calls(run) == {1: {1}, 3: {1}}
 
 
 def test_a_gradient_that_is_cleared_before_its_step_is_rejected():

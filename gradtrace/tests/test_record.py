@@ -118,9 +118,10 @@ def test_lines_are_found_by_the_numbers_of_the_nodes_that_they_created():
     lines.add(5, 6, second)
     lines.add(8, 9, first)
     lines.add(9, 10, first)
-    expected = [None, first, first, second, None, None, first, first, None]
-    assert [lines.find(number) for number in range(2, 11)] == expected
-    assert len(lines._chains) == 3  # ranges side by side of one line are one
+    lines.add(11, 12, first)
+    expected = [None, first, first, second, None, None, first, first, None, first]
+    assert [lines.find(number) for number in range(2, 12)] == expected
+    assert len(lines._chains) == 4  # ranges side by side of one line are one
     assert lines.between(4, 8) == [first, second]
     assert lines.between(5, 8) == [second]
     assert lines.between(6, 8) == []  # not the line of a node before them
