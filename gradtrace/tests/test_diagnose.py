@@ -26,8 +26,9 @@ import torch
 from torch.utils.checkpoint import CheckpointError
 
 from gradtrace._torch import SAVED_TENSORS_SHOW_THEIR_DATA
+from gradtrace.autograd.frames import Location
 from gradtrace.explaining.causes import CAUSES
-from gradtrace.explaining.causes.table import OBSERVED, Criterion
+from gradtrace.explaining.causes.table import OBSERVED, Criterion, Fix
 from gradtrace.explaining.diagnose import build_diagnosis, decide, failure
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.base import Evidence
@@ -320,6 +321,24 @@ def test_a_strict_watch_is_recommended_if_it_would_find_more(strict, confidence)
     diagnosis = build_diagnosis("freed", Criterion("unknown", (), "unknown"), _Holding())
     text = replace(diagnosis, strict=strict, confidence=confidence).text()
     assert ("  more:" in text) is (not strict and confidence != "certain")
+
+
+def test_the_text_has_three_of_the_calls_that_led_to_the_line_that_made_the_tensor():
+    calls = tuple(Location("train.py", line) for line in range(1, 6))
+    diagnosis = build_diagnosis("freed", Criterion("unknown", (), "unknown"), _Holding())
+    diagnosis = replace(diagnosis, made_through=calls)
+    assert "called from" not in diagnosis.text()  # it is not known where the tensor was made
+    text = replace(diagnosis, made_at=Location("train.py", 9)).text()
+    assert re.findall(r"called from train\.py:(\d)", text) == ["1", "2", "3"]
+
+
+def test_each_reason_is_given_once_and_an_alternative_only_to_an_unproven_fix():
+    criterion = Criterion("hidden_state_carried", ("passed_on",), "likely")
+    diagnosis = build_diagnosis("freed", criterion, _Holding("passed_on"))
+    assert len(replace(diagnosis, facts=("passed_on", "passed_on")).reasons) == 1
+    advice = Fix("detach it", otherwise="recompute it")
+    for proven, alternative in ((True, None), (False, "recompute it")):
+        assert replace(diagnosis, advice=advice, proven=proven).otherwise == alternative
 
 
 def test_an_unknown_cause_has_no_reasons():

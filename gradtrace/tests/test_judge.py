@@ -1019,13 +1019,19 @@ def test_gradients_that_are_all_zero_train_nothing(accumulates):
     assert ("runs, but all gradients are zero" in judgement.reasons) == accumulates
 
 
-@pytest.mark.parametrize(("site", "is_rejected"), [((LINE,), True), (OTHER_LINE, False)])
-def test_an_unused_gradient_is_an_objection_at_the_repaired_line(site, is_rejected):
+@pytest.mark.parametrize(
+    ("site", "closure", "is_rejected"),
+    [((LINE,), False, True), ((LINE,), True, False), (OTHER_LINE, False, False)],
+)
+def test_an_unused_gradient_is_an_objection_at_the_repaired_line(site, closure, is_rejected):
+    """A closure may call backward often, and the step uses the last gradient."""
     first = backward(1, 3.0, site=OTHER_LINE)
     original = program(first, step(0, 1), failing(backward(2, 2.0)), status="raised")
     cleared = GradientsCleared(frozenset({0}))
     events = first, step(0, 1), backward(2, 2.0), step(0, 2), backward(3, 1.0, site=site), cleared
-    judgement = judge(kinds.OUT_OF_PLACE, *events, step(0), original=original)
+    taken = step(0)
+    taken.closure = closure
+    judgement = judge(kinds.OUT_OF_PLACE, *events, taken, original=original)
     assert bool(judgement.reasons) == is_rejected
 
 
