@@ -27,7 +27,8 @@ def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any],
         test_cell: the id of the cell that checks the answer.
         asks: judges another answer, and returns what is wrong with it, or "".
     """
-    shell = _shell()
+    ipython = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
     if shell is None:
         return ""
     cells = _cells(shell)
@@ -71,11 +72,6 @@ class _NoShell:
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_, **__: None
-
-
-def _shell() -> Any:
-    ipython = sys.modules.get("IPython")
-    return ipython and ipython.get_ipython()
 
 
 def _cells(shell: Any) -> list[str]:

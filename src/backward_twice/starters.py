@@ -30,11 +30,7 @@ class ClearSolutionsKeepStarters(ClearSolutions):
     def preprocess(
         self, nb: NotebookNode, resources: dict[str, Any]
     ) -> tuple[NotebookNode, dict[str, Any]]:
-        """Turn a solution notebook into its exercise; nbconvert requires this signature.
-
-        Raises:
-            ValueError: a cell names a starter that does not exist.
-        """
+        """Turn a solution notebook into its exercise; nbconvert requires this signature."""
         source_of = {cell.id: cell.source for cell in nb.cells}
         nb, resources = super().preprocess(nb, resources)
         drop_solution_only(nb)

@@ -80,11 +80,7 @@ def _harmless(line):
 
 
 def _error(lines):
-    """Return the error's cause, the line that raises it and the faulty line, or None for each.
-
-    Raises:
-        LookupError: the error is not due to exactly one line.
-    """
+    """Return the error's cause, the line that raises it and the faulty line, or None for each."""
     family, raised, _ = _outcome(lines)
     if family is None:
         return dict.fromkeys(_ASKED)

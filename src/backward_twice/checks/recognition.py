@@ -27,15 +27,8 @@ def wrong_answer(misconception: Misconception, name: str) -> Any:
 def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str]) -> list[str]:
     """Return the replies of the misconceptions that give the same results as an answer.
 
-    Args:
-        name: the question, ``"<exercise>.<question>"``.
-        task: the task of this question.
-        observed: the answer's results, a text from :meth:`.Task.observe` for each draw.
-        inputs: the inputs of these draws, texts from :meth:`.Task.inputs`, in the same order.
-
-    Returns:
-        the distinct replies; none if no misconception fits, more than three replies fit, or a
-        result is not plain data.
+    Each draw has its text of :meth:`.Task.observe` and of :meth:`.Task.inputs`.  There are no
+    replies if more than three fit, or if a result is not plain data.
     """
     try:
         draws = [(loads(text), case) for text, case in zip(observed, inputs, strict=True)]

@@ -7,11 +7,7 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path to write to; the written file replaces ``path`` at the end.
-
-    Raises:
-        OSError: it cannot be written; an earlier file is unchanged.
-    """
+    """Yield a path to write to; afterwards the written file replaces ``path``."""
     half = path.with_name(f".{path.name}.new")
     try:
         yield half
@@ -22,11 +18,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file, and the folders above it; do nothing if the file already has this content.
-
-    Raises:
-        OSError: it cannot be written; an earlier file is unchanged.
-    """
+    """Write a file, and the folders above it, unless the file already has this content."""
     if path.is_file() and path.read_bytes() == content:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -48,17 +48,14 @@ def collect_download(
 ) -> tuple[str, int, list[str]]:
     """Sort a download into the folder of submissions; replace students' earlier submissions.
 
-    A student keeps the folder of the first collection.
-
-    Returns:
-        the platform, the number of submissions, and warnings.
-
-    Raises:
-        GradingError: it is not a download, or it contains no submission.
-        OSError: the folder of submissions cannot be written.
+    A student keeps the folder of the first collection.  Returns the platform, the number of
+    submissions, and warnings; raises GradingError if there is no submission in the download.
     """
     with Limited() as limited:
-        paths = _paths(limited, download)
+        try:
+            paths = limited.call(partial(listed, download))
+        except Rejected as why:
+            raise GradingError(f"{download}: {why}") from why
         root = download.stem if download.is_file() else download.name
         source = recognised(paths, root, exercise)
         if not source.files:
@@ -187,13 +184,6 @@ def _of_unknown(
             "worksheet as --roster to recognise them in all assignments"
         )
     return warnings
-
-
-def _paths(limited: Limited, download: Path) -> list[str]:
-    try:
-        return limited.call(partial(listed, download))
-    except Rejected as why:
-        raise GradingError(f"{download}: {why}") from why
 
 
 def _copied(

@@ -46,14 +46,11 @@ class Limited(AbstractContextManager):
     def call(self, function: Callable[..., Json]) -> Json:
         """Call ``function()`` in the helper process, and return its result.
 
-        Args:
-            function: one that the other process can import from a module, or a ``partial`` of one.
+        The other process must be able to import the function, or that of a ``partial``.
 
         Raises:
-            Rejected: the function raised it or an error not named here, took too much time or
-                memory, or ended the process.
-            OSError: raised by the function.
-            GradingError: raised by the function, or the process cannot be started.
+            Rejected: it took too much time or memory, ended the process, or raised another error.
+            OSError, GradingError: raised by the function; the second also without a process.
         """
         if self._process is None or self._process.poll() is not None:
             self.close()

@@ -77,15 +77,9 @@ class Picture:
         width, height = drawing.width + 2 * _MARGIN, drawing.height + 2 * _MARGIN
         name, begins = f' aria-label="{html.escape(title)}"', _LEFT_OUT
         if standalone:
-            name, begins = (
-                "",
-                (
-                    f"<title>{html.escape(title)}</title><desc>{html.escape(description)}</desc>"
-                    "<style>svg{color:#1b1f24;background:#fff}"
-                    "@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>"
-                ),
-            )
-        places = {tensor_box.tensor: tensor_box for tensor_box in drawing.tensors}
+            name = ""
+            begins = f"<title>{html.escape(title)}</title><desc>{html.escape(description)}</desc>"
+            begins += _STYLE
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img"{name} '
             f'width="{width:g}" height="{height:g}" '
@@ -99,25 +93,8 @@ class Picture:
         parts += map(_box, drawing.boxes, faces)
         for box, face in zip(drawing.boxes, faces, strict=True):
             for row, tensor in enumerate(face.holds):
-                if tensor in places:
-                    tensor_box = places[tensor]
-                    if box.x + box.width < tensor_box.x:
-                        parts.append(
-                            _saving_edge(
-                                box, row, tensor_box.x, tensor_box.y + tensor_box.height / 2
-                            )
-                        )
-                    else:
-                        below = tensor_box.y + (tensor_box.height if box.y > tensor_box.y else 0)
-                        parts.append(
-                            _saving_edge(box, row, tensor_box.x + tensor_box.width / 2, below)
-                        )
-                elif tensor is not None and (home := self.homes.get(tensor)) is not None:
-                    end = drawing.boxes[home]
-                    if end is not box:
-                        parts.append(
-                            _saving_edge(box, row, end.x + end.width, end.y + end.height / 2)
-                        )
+                if tensor is not None and (end := self._end_of_reference(box, tensor)):
+                    parts.append(_saving_edge(box, row, *end))
         parts += [
             _tensor(tensor_box, self.texts[tensor_box.tensor])
             for tensor_box in drawing.tensors
@@ -125,7 +102,23 @@ class Picture:
         ]
         return "".join([*parts, "</svg>"])
 
+    def _end_of_reference(self, box: Box, tensor: int) -> tuple[float, float] | None:
+        for tensor_box in self.drawing.tensors:
+            if tensor_box.tensor == tensor:
+                if box.x + box.width < tensor_box.x:
+                    return tensor_box.x, tensor_box.y + tensor_box.height / 2
+                below = tensor_box.height if box.y > tensor_box.y else 0
+                return tensor_box.x + tensor_box.width / 2, tensor_box.y + below
+        home = self.homes.get(tensor)
+        if home is None or (end := self.drawing.boxes[home]) is box:
+            return None
+        return end.x + end.width, end.y + end.height / 2
 
+
+_STYLE = (
+    "<style>svg{color:#1b1f24;background:#fff}"
+    "@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>"
+)
 # Text of the drawing that no text element holds is drawn nowhere.  It is read where a page leaves
 # out the elements and keeps their text, as Jupyter does while a notebook is not trusted.
 _LEFT_OUT = "Not drawn here: this notebook is not trusted, or the page leaves out drawings: "

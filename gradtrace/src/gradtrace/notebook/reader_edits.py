@@ -42,12 +42,7 @@ class ReaderEdit:
 
 
 class Edits:
-    """The edits of one function.
-
-    Args:
-        function: a Python function with source code.
-        edits: for each edit its name, and for each line (by number or text) its replacement.
-        limit: the largest number of combinations.
+    """The edits of one function: for each its name, and for each line its replacement.
 
     Raises:
         TypeError: ``function`` is not a plain Python function.
@@ -70,7 +65,8 @@ class Edits:
         self.lines = read_function_source(function.__name__, function.__code__).lines
         self.edits = [self._edit(name, changes) for name, changes in edits.items()]
         self.combinations = self._combinations(limit)
-        self.labels = [self._label(combination) for combination in self.combinations]
+        names = [[self.edits[k].name for k in combination] for combination in self.combinations]
+        self.labels = [" + ".join(made) or UNEDITED for made in names]
         self._functions = {
             label: compiled(function, self.source(combination))
             for label, combination in zip(self.labels, self.combinations, strict=True)
@@ -106,9 +102,6 @@ class Edits:
                 )
         return sorted(combinations, key=lambda combination: (len(combination), combination))
 
-    def _label(self, combination: Combination) -> str:
-        return " + ".join(self.edits[index].name for index in combination) or UNEDITED
-
     def _in_place_of(self, line: int, combination: Combination) -> list[str]:
         """Return the lines that a combination of edits puts in the place of a line."""
         touching = [
@@ -130,11 +123,7 @@ class Edits:
         return "\n".join(lines) + "\n"
 
     def function(self, label: str) -> FunctionType:
-        """Return the function with the edits that ``label`` names.
-
-        Raises:
-            ValueError: there is no such combination.
-        """
+        """Return the function with the edits that ``label`` names; raise ValueError if unknown."""
         if label not in self._functions:
             raise ValueError(
                 f"{self.original.__name__} has no edits {label!r}; its edits: "
@@ -165,10 +154,8 @@ class Edits:
 def compiled(function: FunctionType, source: str) -> FunctionType:
     """Return the function compiled from ``source``, with ``function``'s globals and closure.
 
-    It also has ``function``'s name, defaults and first line number.
-
-    Raises:
-        ValueError: ``source`` is not a valid program, or defines no function of that name.
+    It also has ``function``'s name, defaults and first line number.  Raises ValueError if
+    ``source`` is not a valid program, or defines no function of that name.
     """
     first = min(read_function_source(function.__name__, function.__code__).lines)
     digest = hashlib.sha256(source.encode("utf-8", "backslashreplace")).hexdigest()[:12]

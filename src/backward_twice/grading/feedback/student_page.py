@@ -80,9 +80,7 @@ def _listed(findings: list[Json]) -> Json:
 def write_page(folder: Path, result: Json, master: Master, said: Sequence[str]) -> None:
     """Write a result's feedback to ``folder/<student>/<assignment>/<assignment>.html``.
 
-    Raises:
-        OSError: it cannot be written.
-        ValueError: the student's name cannot be the name of a folder.
+    Raises ValueError if the student's name cannot be the name of a folder.
     """
     student, assignment = result["student"], result["assignment"]
     if student in ("", ".", "..") or "/" in student or "\0" in student:

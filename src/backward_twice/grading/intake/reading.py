@@ -34,14 +34,9 @@ class Reader(Limited):
         self._masters = masters
 
     def read(self, assignment: str, opened: Callable[[], Handed]) -> Submission:
-        """Open a submission and rebuild its answers.
+        """Open a submission by ``opened()``, as :meth:`.Limited.call` does; rebuild its answers.
 
-        Args:
-            opened: a function that opens the submission; see :meth:`.Limited.call`.
-
-        Raises:
-            Rejected: it cannot be graded, or reading it takes too much time or memory.
-            GradingError: the process that reads cannot be started.
+        Raises Rejected if it cannot be graded, or if reading it takes too much time or memory.
         """
         parts = self.call(partial(_rebuilt, opened, assignment, self._masters))
         sources = {name: tuple(cells) for name, cells in parts["sources"].items()}

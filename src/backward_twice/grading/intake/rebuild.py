@@ -45,14 +45,10 @@ class _Cell:
 def answers(
     cells: list[dict[str, Any]], master: Master, masters: Mapping[str, Master] | None = None
 ) -> Answers:
-    """Extract the answers to ``master`` from a notebook's cells.
+    """Extract the answers to ``master`` from a notebook's cells, whose content is not trusted.
 
-    Args:
-        cells: as read from JSON; their content is not trusted.
-        masters: all exercises, to recognise the cells of another one.
-
-    Raises:
-        Rejected: there is no answer cell, or the answers are too long.
+    The ``masters`` of all exercises serve to recognise another one's cells.  Raises Rejected if
+    there is no answer cell, or if the answers are too long.
     """
     handed = [_read(cell) for cell in cells]
     sources: dict[str, tuple[str, ...]] = {}

@@ -89,9 +89,7 @@ def in_words(error: OSError, place: str | os.PathLike[str]) -> str:
 def entries(folder: str | int) -> list[os.DirEntry[str]]:
     """Return the entries of a folder, given as path or descriptor, without the hidden ones.
 
-    Raises:
-        Rejected: there are too many to look at.
-        OSError: it cannot be read.
+    Raises Rejected if there are too many to look at.
     """
     with os.scandir(folder) as iterator:
         visible = list(
@@ -113,11 +111,7 @@ def is_archive(name: str) -> bool:
 
 
 def read_folder(root: Path, *names: str, assignment: str) -> Handed:
-    """Read the submission of ``assignment`` that lies in the folder ``root/names...``.
-
-    Raises:
-        Rejected: there is no notebook, or it cannot be graded.
-    """
+    """Read the submission in ``root/names...``; raise Rejected if it cannot be graded."""
     try:
         with _folder(root, *names) as folder:
             name, notes = _notebook_in(folder, assignment)

@@ -33,9 +33,7 @@ Content = tuple[bytes, int]
 def listed(download: Path) -> list[str]:
     """Return the paths of a download's files, separated by ``/``.
 
-    Raises:
-        GradingError: it is not a download, or has too many files.
-        OSError: it, or a folder in it, cannot be read.
+    Raises GradingError if it is not a download, or has too many files.
     """
     if download.is_dir():
         return _walked(download)
@@ -124,12 +122,8 @@ def copied(
 ) -> list[str]:
     """Replace the content of a student's folder for an exercise with files of the download.
 
-    Args:
-        files: the path in the download and the name of each.
-        look_inside: whether notebooks are taken out of zips.
-
-    Returns:
-        remarks on the files; a single one, and nothing is replaced, if the download cannot be read.
+    ``files`` are paths in the download, each with its name; ``look_inside`` takes notebooks out of
+    zips.  Returns remarks; a single one, and nothing is replaced, if the download cannot be read.
     """
     half = student / f".{exercise}.new"
     shutil.rmtree(half, ignore_errors=True)

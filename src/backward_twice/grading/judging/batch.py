@@ -68,11 +68,8 @@ def run(
 ) -> Iterator[Tagged]:
     """Run the jobs, and yield the tag and the result of each when it ends.
 
-    Args:
-        jobs: pairs of a tag and a job; the next is requested only when a worker needs it.
-
-    Raises:
-        GradingError: a worker cannot grade.
+    The next job is requested only when a worker needs it.  Raises GradingError if a worker cannot
+    grade.
     """
     slow: list[tuple[Any, Json, Json]] = []
     failures: list[Tagged] = []

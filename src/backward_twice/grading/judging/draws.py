@@ -75,10 +75,8 @@ class Draws:
 def read_draws(out: Path, private: Path | None, masters: Mapping[str, Master]) -> Draws:
     """Read the secret, which is created if it is missing, and the private variants.
 
-    Raises:
-        GradingError: the secret is damaged, or the private folder or one of its functions cannot be
-            used; each function is tried once.
-        OSError: the secret can be neither read nor written.
+    Raises GradingError if the secret is damaged, or if the private folder or one of its functions
+    cannot be used; each function is tried once.
     """
     secret = _kept_secret(out)
     if private is None:

@@ -127,11 +127,7 @@ def drawn(job: Json) -> Json:
 
 
 def grade(job: Json) -> Json:
-    """Run and judge the submission that ``job`` describes, in a worker.
-
-    Raises:
-        GradingError: there is no sandbox on this machine.
-    """
+    """Run and judge a submission, in a worker; raise GradingError if there is no sandbox here."""
     sandbox = shared(tuple(job["hide"]))
     job = drawn(job)
     steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]

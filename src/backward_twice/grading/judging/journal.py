@@ -135,12 +135,7 @@ class Journal:
 
 @contextmanager
 def open_journal(path: Path) -> Iterator[Journal]:
-    """Open the journal at ``path``, for this process alone.
-
-    Raises:
-        GradingError: another process is writing it, or it is damaged.
-        OSError: it cannot be written.
-    """
+    """Open the journal for this process; raise GradingError if it is in use or damaged."""
     journal = Journal(path)
     try:
         journal.lock(path)

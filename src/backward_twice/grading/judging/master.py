@@ -105,9 +105,7 @@ class Answers:
 def read_masters(solutions: Path) -> dict[str, Master]:
     """Read the masters in ``solutions/<name>/<name>.ipynb``, by name.
 
-    Raises:
-        GradingError: there is none, or one cannot be used for grading; the message says why.
-        OSError: a folder cannot be read.
+    Raises GradingError if there is none, or if one cannot be used; the message says why.
     """
     # Path.glob would pass over a folder that cannot be read, and its exercise would be none.
     folders = filter(Path.is_dir, solutions.iterdir()) if solutions.is_dir() else []

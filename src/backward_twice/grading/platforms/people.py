@@ -308,8 +308,7 @@ def _parts(row: Identity) -> set[str]:
 def read_people(submissions: Path) -> People:
     """Read the identities from the folder of submissions; without a file there are none.
 
-    Raises:
-        GradingError: it cannot be read, or contradicts itself.
+    Raises GradingError if the file cannot be read, or contradicts itself.
     """
     path = submissions / PEOPLE
     try:

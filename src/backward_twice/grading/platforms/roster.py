@@ -98,11 +98,7 @@ class Roster:
 
 
 def read_roster(path: Path) -> Roster:
-    """Read the class list at ``path``.
-
-    Raises:
-        GradingError: it cannot be read, or no column identifies persons.
-    """
+    """Read a class list; raise GradingError if that fails, or no column identifies persons."""
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise GradingError(f"{path} is not a class list: it has more than 20 MB")

@@ -52,11 +52,7 @@ def read_all_collected(submissions: Path) -> dict[str, Collected]:
 
 
 def read_collected(submissions: Path, exercise: str) -> Collected:
-    """Return the record of an exercise, or else a record with a plain folder as the origin.
-
-    Raises:
-        GradingError: it is damaged.
-    """
+    """Return the record of an exercise, or else a record with a plain folder as the origin."""
     path = submissions / _FOLDER / f"{exercise}.json"
     try:
         return Collected(**json.loads(path.read_text(encoding="utf-8")))
@@ -79,10 +75,7 @@ def write_upload(
 ) -> None:
     """Write ``out/upload/<exercise>.zip``, if the platform accepts an upload of feedback.
 
-    Args:
-        out: the folder of the grading, with the pages of feedback.
-        students: their folders, each with the members of the group who get the feedback, or None.
-        autograded: the folder of the graded notebooks.
+    ``students`` are their folders, each with the members of a group who get the feedback, or None.
     """
     if collected.platform not in (MOODLE, CANVAS):
         return

@@ -27,11 +27,8 @@ _SIGNALS = 64
 def limit(*, memory: int, files: int, seconds: float, processes: int) -> None:
     """Set this process's resource limits; they pass to its children and cannot be raised again.
 
-    Args:
-        memory: bytes of address space beyond those in use now.
-        files: bytes that one file may have.
-        seconds: of processor time, then the kernel kills the process.
-        processes: how many processes and threads its user may have.
+    ``memory`` counts bytes of address space beyond those in use now, ``files`` the bytes of one
+    file, ``seconds`` processor time, ``processes`` the processes and threads of its user.
     """
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limits = {
@@ -55,11 +52,7 @@ def limit(*, memory: int, files: int, seconds: float, processes: int) -> None:
 def renounce(uid: int | None = None) -> None:
     """Give up the user, all capabilities, and all system calls but those of :mod:`.syscalls`.
 
-    Args:
-        uid: the user and group to become, if the process runs as root.
-
-    Raises:
-        OSError: the kernel refused, and the process must not go on.
+    A process of root becomes the user and group ``uid``.  After an OSError it must not go on.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     for capability in range(_LAST_CAPABILITY + 1):

@@ -33,10 +33,8 @@ NO_EVENT: Failure = ("crashed", "returned data that is no event of this step")
 class Budget:
     """The time that a submission has left, over all of its sandboxes.
 
-    Attributes:
-        processor: seconds of processor time.
-        end: the moment at which its wall-clock time ends.
-        idle: wall-clock seconds that a step may be idle.
+    ``processor`` counts seconds, ``end`` is the moment at which the wall-clock time ends, and
+    ``idle`` the wall-clock seconds that a step may be idle.
     """
 
     def __init__(self, limits: SubmissionLimits) -> None:

@@ -47,13 +47,8 @@ def run_steps(
 ) -> list[StepResult]:
     """Run a submission's steps in order; return a result for each.
 
-    Args:
-        steps: ``{"kind": "cell", "source": ...}`` or
-            ``{"kind": "question", "question": ..., "draws": [text, ...]}``.
-        limits: what the submission may use.
-
-    Raises:
-        SandboxError: the sandbox failed, for a reason other than the student's code.
+    A step is ``{"kind": "cell", "source": ...}`` or ``{"kind": "question", "question": ...,
+    "draws": [text, ...]}``.  Raises SandboxError if the sandbox failed, and not the student's code.
     """
     results: list[StepResult | None] = [None] * len(steps)
     failed: set[int] = set()
@@ -207,13 +202,9 @@ _NO_SANDBOX = (
 
 
 def check_sandbox(sandbox: Sandbox | None = None) -> None:
-    """Check that submissions can be run here.
+    """Run an empty step in the sandbox, by default only bubblewrap, to check that it works here.
 
-    Args:
-        sandbox: one in which an empty step is run; by default only bubblewrap is tried.
-
-    Raises:
-        SandboxError: they cannot; the message has the reason and the possible solutions.
+    The message of the SandboxError has the reason and the possible solutions.
     """
     try:
         if sandbox is None:

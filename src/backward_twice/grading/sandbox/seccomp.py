@@ -132,11 +132,7 @@ def load(program: bytes) -> None:
 
 
 def call_libc(function: ctypes._CFuncPtr, *arguments: int | bytes | None) -> None:
-    """Call a function of a libc that was loaded with ``use_errno``.
-
-    Raises:
-        OSError: the kernel refused.
-    """
+    """Call a function of a libc loaded with ``use_errno``; raise OSError if the kernel refused."""
     if function(*arguments):
         number = ctypes.get_errno()
         raise OSError(number, f"{function.__name__}: {os.strerror(number)}")

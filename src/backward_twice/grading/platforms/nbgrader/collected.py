@@ -27,11 +27,7 @@ MARKUP = '<>"'
 
 
 def find(submissions: Path, assignments: Collection[str]) -> list[SubmissionFolder]:
-    """Return the submissions in the folder, sorted; what cannot be graded has a ``problem``.
-
-    Raises:
-        OSError: the folder itself cannot be read.
-    """
+    """Return the submissions in the folder, sorted; what cannot be graded has a ``problem``."""
     places: list[SubmissionFolder] = []
     with os.scandir(submissions) as students:
         for entry in students:

@@ -93,14 +93,10 @@ class Grades:
     def record(
         self, results: Iterable[tuple[Json, datetime | None]], cost: Late | None = None
     ) -> Iterator[float]:
-        """Upsert results, and yield the lateness of each submission in seconds.
+        """Upsert results, each with its time in UTC; yield the lateness of each in seconds.
 
-        A result of an unknown assignment is skipped, with lateness 0.
-
-        Args:
-            results: each with its submission's time, in UTC.
-            cost: the penalty for lateness, which nbgrader stores beside the points; without it
-                stored penalties stay as they are.
+        A result of an unknown assignment is skipped, with lateness 0.  The penalty is stored beside
+        the points; without ``cost``, stored penalties stay as they are.
         """
         for result, timestamp in results:
             is_known = result["assignment"] in self._cells
@@ -125,8 +121,7 @@ class Grades:
             _give(grade, points.get(question, 0.0))
         for cell in cells.solutions:  # where Formgrader puts the teacher's comment
             self._row(api.Comment, notebook_id=notebook.id, cell_id=cell)
-        due = self._db.scalar(select(api.Assignment.duedate).filter_by(id=cells.assignment))
-        late = _late(submission, due)
+        late = submission.total_seconds_late
         if cost is not None:
             notebook.late_submission_penalty = cost.penalty(result["points"], late)
         return late
@@ -144,14 +139,6 @@ class Grades:
 def _name(name: str) -> str | None:
     """Return ``name`` without markup, which Formgrader would not escape, and shortened, or None."""
     return "".join(c for c in name if c not in MARKUP)[:MAX_NAME] or None
-
-
-def _late(submission: api.SubmittedAssignment, due: datetime | None) -> float:
-    if submission.timestamp is None or due is None:
-        return 0.0
-    if submission.extension is not None:
-        due += submission.extension
-    return max(0.0, (submission.timestamp - due).total_seconds())
 
 
 def _give(grade: api.Grade, points: float) -> None:
@@ -195,8 +182,7 @@ def _prepared(gradebook: api.Gradebook, master: Master) -> _Cells:
 def open_gradebook(path: Path, masters: Mapping[str, Master]) -> Iterator[Grades]:
     """Open the gradebook at ``path``, with the masters' assignments in it.
 
-    Raises:
-        GradingError: it cannot be opened or written, or has test cells that a master lacks.
+    Raises GradingError if it cannot be written, or has test cells that a master lacks.
     """
     api.app_log.setLevel(logging.CRITICAL)  # messages replace its tracebacks, below
     gradebook = None
