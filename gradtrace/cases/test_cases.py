@@ -20,7 +20,7 @@ from gradtrace.explaining.causes import CAUSES, FAMILIES
 
 CASES = [case for case in catalogue.cases() if score.runnable(case)]
 LAYOUTS = list(catalogue.layouts())
-PART = ("function", "unrolled", "library_backward")
+PART = ("function", "unrolled_two_names", "library_backward")
 SOME_LAYOUTS = [one for one in LAYOUTS if one.name.removeprefix(f"{one.bug}_") in PART]
 TESTED = [*CASES, *SOME_LAYOUTS]
 

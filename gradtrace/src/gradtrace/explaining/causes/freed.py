@@ -15,7 +15,7 @@ CRITERIA = {
         Criterion("loss_accumulated", ("a_loss_is_added", "repeated"), OBSERVED),
         Criterion("loss_accumulated", ("a_loss_is_added", "weights_changed"), OBSERVED),
         Criterion("shared_subgraph", ("a_loss_is_added", "optimizers_are_known"), OBSERVED),
-        Criterion("loss_accumulated", ("a_loss_is_added", "made_again"), OBSERVED),
+        Criterion("loss_accumulated", ("a_loss_is_added", "adds_again"), OBSERVED),
         Criterion("shared_subgraph", ("a_loss_is_added",), OBSERVED),
         Criterion("hidden_state_carried", ("passed_on",), OBSERVED),
         Criterion("replay_keeps_graph", ("stored",), OBSERVED),

@@ -147,6 +147,13 @@ class ReuseEvidence(Evidence):
         return [i for i in self.made_again if i in self._above and i in later]
 
     @cached_property
+    def adds_again(self) -> bool:
+        """Whether a line that made an entry has run again, with that entry among its inputs."""
+        origins = {self._origin(self.live[i]) for i in self.entries}
+        later = leading_to(self.entries, self.users).intersection(self.built_after)
+        return any(self._origin(self.live[i]) in origins for i in later)
+
+    @cached_property
     def a_loss_is_added(self) -> bool:
         """Whether the root of an earlier call enters this loss through sums and factors only."""
         calls = self.earlier.items()
