@@ -576,7 +576,7 @@ def test_a_disk_that_fills_up_while_the_table_is_written(here, capsys, monkeypat
         raise OSError(28, "No space left on device", "grades.csv")
 
     with monkeypatch.context() as patch:
-        patch.setattr(grade_command, "write_table", full)
+        patch.setattr(grade_command.tables, "write_table", full)
         assert here.grade() == 2
     said = capsys.readouterr().err
     assert "grades.csv: No space left on device; the results so far are saved" in said
