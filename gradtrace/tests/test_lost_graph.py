@@ -136,6 +136,15 @@ LOST = {
         "loss = F.mse_loss(wrapper(x), target)\n"
         "loss.backward()"
     ),
+    "call of an object": (
+        "class Pipeline:\n"
+        "    @torch.no_grad()\n"
+        "    def __call__(self, prompt):\n"
+        "        return model(prompt).sigmoid()\n"
+        "pipeline = Pipeline()\n"
+        "loss = F.mse_loss(pipeline(x), target)\n"
+        "loss.backward()"
+    ),
     "scaled": (
         "with torch.set_grad_enabled(False):\n    loss = model(x).mean()\n(loss / 4).backward()"
     ),
@@ -149,7 +158,7 @@ WHERE = {
     "returned in a region": ("region", 2), "compared": ("operation", 1),
     "frozen critic": ("operation", 2), "index of a maximum": ("operation", 2),
     "list of losses": ("copy", 4), "method": ("operation", 3), "numpy": ("copy", 3),
-    "scaled": ("region", 1),
+    "scaled": ("region", 1), "call of an object": ("region", 2),
 }  # fmt: skip
 
 

@@ -332,9 +332,10 @@ def _only_computes(function: Any) -> bool:
 
 
 def _of_program(function: Any) -> FunctionType | None:
-    """Return a function of the program, or a module's forward(), without its decorators."""
-    if isinstance(function, torch.nn.Module):
-        function = type(function).forward
+    """Return a function of the program without its decorators, of an object what a call runs."""
+    method = "forward" if isinstance(function, torch.nn.Module) else "__call__"
+    called = inspect.getattr_static(type(function), method, None)
+    function = called if isinstance(called, FunctionType) else function
     function = inspect.unwrap(getattr(function, "__func__", function))
     return function if isinstance(function, FunctionType) and is_users(function.__code__) else None
 

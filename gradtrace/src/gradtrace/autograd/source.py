@@ -196,7 +196,7 @@ def _filled(scope: ast.AST | None) -> Iterator[ast.expr]:
             case ast.Subscript(ctx=ast.Store()):
                 yield without_index(node)
             case ast.Call(func=ast.Attribute(value=target, attr=name)) if name in _CHANGES:
-                yield target
+                yield without_index(target)
 
 
 def last_return(code: CodeType) -> tuple[Location | None, list[str]]:

@@ -36,6 +36,7 @@ EVIDENCE: dict[str, type[Evidence]] = {
 # For causes that the text decides: the evidence that names the tensor or function involved.
 NAMING_EVIDENCE: dict[str, type[TextEvidence]] = {
     "once_differentiable": function.TwiceEvidence,
+    "not_scalar": no_graph.ScalarEvidence,
     "leaf_inplace": modified.LeafEvidence,
     "view_changed_inplace": modified.LeafEvidence,
     "view_detached_inplace": modified.LeafEvidence,

@@ -19,6 +19,7 @@ CRITERIA = {
         Criterion("shared_subgraph", ("a_loss_is_added",), OBSERVED),
         Criterion("hidden_state_carried", ("passed_on",), OBSERVED),
         Criterion("replay_keeps_graph", ("stored",), OBSERVED),
+        Criterion("computed_once_outside_loop", ("used_again", "never_trained"), LIKELY),
         Criterion(
             "shared_subgraph",
             ("used_again", "optimizers_are_known", "not weights_changed", "not in_a_module"),
@@ -182,8 +183,8 @@ CAUSES = (
         "replay_keeps_graph",
         "a stored tensor still has the graph of the iteration that made it, which was freed",
         Fix(
-            "empty {it|the container} at the end of each iteration, and the lists filled beside it,"
-            " if each update is to start with empty lists",
+            "empty {emptied|the container} at the end of each iteration, and the lists filled"
+            " beside it, if each update is to start with empty lists",
             needs=("trained_through_the_container",),
             otherwise="detach every tensor in {it|the container} at the end of each iteration, if"
             " the old entries are to stay as numbers",

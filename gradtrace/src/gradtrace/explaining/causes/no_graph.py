@@ -117,7 +117,15 @@ CAUSES = (
         "not_scalar",
         "not_scalar",
         "backward() was called on a tensor of more than one element, without gradient=",
-        Fix("reduce the tensor first (.sum() or .mean()), or pass gradient="),
+        Fix(
+            "pass grad_outputs=torch.ones_like({it|y}), which gives the gradient of"
+            " {it|y}.sum(): that of each element, if it depends on no other element's input",
+            needs=("of_inputs",),
+        ),
+        Fix(
+            "average {it|the tensor} first, as PyTorch's losses do: {it|loss}.mean(). Or pass"
+            " gradient=, the weight of each element"
+        ),
     ),
     Cause(
         "unused_input",
@@ -134,7 +142,7 @@ CAUSES = (
             "compute the result with parameters that are computed from {it|the inputs} out of place"
             " (for a module by torch.func.functional_call), not with {copy|a copy}",
             needs=("a_copy_takes_part",),
-            otherwise="request the gradients of {copy|the copy} instead, if the copy is trained",
+            otherwise="request the gradients of {copy|the copy} instead, if they are to be trained",
         ),
         Unproven(
             "compute the result from {last|that tensor} itself: this tensor was made after the"

@@ -10,6 +10,7 @@ USE_REENTRANT = "call checkpoint(..., use_reentrant=False)"
 
 CRITERIA = {
     "function": (
+        Criterion("once_differentiable", ("leaves_pytorch",), LIKELY),
         Criterion("function_backward_twice", ("ran_before",), LIKELY),
         Criterion("function_keeps_too_little", ("not_kept",), LIKELY),
         Criterion("function_backward_failed", (), CERTAIN),
@@ -83,7 +84,7 @@ CAUSES = (
         " differentiated again",
         Fix(
             "write that backward() with operations that have a derivative: without detach(),"
-            " .data or no_grad(), with create_graph=True in a gradient that it computes,"
+            " .data, numpy or no_grad(), with create_graph=True in a gradient that it computes,"
             " and without the decorator @once_differentiable",
             otherwise="use an ordinary function in its place, if second derivatives are needed",
         ),
@@ -165,9 +166,13 @@ CAUSES = (
         "backward() of {it|a custom function} returned {returned|values that do not fit the inputs"
         " of forward}",
         Unproven(
-            "give the gradient the shape of {input|that input}: reshape or transpose it, or sum it"
-            " over the dimensions that were broadcast",
-            needs=("wrong_shape",),
+            "give the gradient the shape of {input|that input}: reshape or transpose it",
+            needs=("same_size",),
+        ),
+        Unproven(
+            "give the gradient the shape of {input|that input}: sum it over the dimensions in which"
+            " forward() broadcast {input|it}, and add zeros for elements that it does not use",
+            needs=("other_size",),
         ),
         Unproven("return a tensor or None for each input of forward, in that order{example|}"),
     ),

@@ -135,6 +135,14 @@ def _filled_at(file: str, name: str) -> list[Location]:
     return [Location(file, line) for line in source.filled_at(file, name)]
 
 
+def emptied(variables: Collection[Holder]) -> str | None:
+    """Return a text for the containers of these tensors, so that a text can say what to empty."""
+    name, outer = name_of(variables), (v.owners[-2] for v in variables if len(v.owners) > 1)
+    if not any(isinstance(owner, dict) for owner in outer):
+        return name
+    return f"each container in {name}"
+
+
 def output_of(leaves: Collection[int], variables: Iterable[Holder]) -> str | None:
     """Return a text for the output of the module whose trainable parameters have just these ids."""
     text = None

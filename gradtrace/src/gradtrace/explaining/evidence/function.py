@@ -1,5 +1,6 @@
 """Evidence about an error that involves the backward method of a ``torch.autograd.Function``."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -58,6 +59,11 @@ class FunctionEvidence(Evidence):
         if freeing is not None and freeing is not self.call:
             return freeing
         return self._kept_since(_torch.sequence_nr(self._node))
+
+    @property
+    def leaves_pytorch(self) -> bool:
+        """Whether backward() reads the numbers of a gradient that is to have a graph itself."""
+        return self.call is not None and self.call.creates_graph and "call numpy() on" in self.error
 
     @cached_property
     def not_kept(self) -> str | None:
@@ -155,7 +161,7 @@ def _checkpointed(error: BaseException) -> Iterator[tuple[Any, CodeType]]:
 class ReturnedEvidence(TextEvidence):
     """Evidence about a custom function whose backward returned gradients that do not fit."""
 
-    wrong_shape = False
+    same_size = other_size = False
 
     def examine(self, exception: BaseException) -> None:
         """Find the ``return`` line, and the values that it should return."""
@@ -174,7 +180,8 @@ class ReturnedEvidence(TextEvidence):
         place, values = source.last_return(code) if code is not None else (None, [])
         self.began_at, names["it"] = place, function.__name__
         if shapes := re.search(r"index (\d+) - got (\S.*?) but .* with (.*)", self.error):
-            self.wrong_shape = True
+            sizes = {math.prod(map(int, re.findall(r"\d+", s))) for s in shapes.groups()[1:]}
+            self.same_size, self.other_size = len(sizes) == 1, len(sizes) > 1
             names["input"] = name = inputs[int(shapes[1])]
             names["returned"] = f"a gradient of shape {shapes[2]} for {name}, of shape {shapes[3]}"
             return

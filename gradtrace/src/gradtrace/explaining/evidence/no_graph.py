@@ -1,7 +1,9 @@
 """Evidence about a tensor without a graph, and about one that a gradient does not reach."""
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
+from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ from gradtrace.autograd.frames import Location, place_of
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import reachable, roots_of, users_of, walk
 from gradtrace.explaining.evidence.base import Evidence, TextEvidence
-from gradtrace.explaining.evidence.carriers import Holder, filled_at, name_of
+from gradtrace.explaining.evidence.carriers import Holder, filled_at, name_of, without_index
 from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.watching.cuts import Cut
 
@@ -132,6 +134,19 @@ class InferenceEvidence(TextEvidence):
         self.names = {"it": self.names_of(value for value in values if value.is_inference())}
 
 
+class ScalarEvidence(TextEvidence):
+    """Evidence about a tensor of several elements that backward() or grad() was called on."""
+
+    of_inputs = False
+
+    def examine(self, exception: BaseException) -> None:
+        frames = [frame for frame, _ in walk_tb(exception.__traceback__)]
+        self.of_inputs = any(frame.f_code is torch.autograd.grad.__code__ for frame in frames)
+        outputs = [t for t in frames[-1].f_locals.get("outputs", ()) if t.numel() != 1]
+        self.names = {"it": self.names_of(outputs[:1])}
+        self._locate(max(map(_torch.sequence_nr, roots_of(outputs[:1])), default=-1))
+
+
 class AskedEvidence(Evidence):
     """Evidence about a gradient requested for a tensor that has none (``grad`` or ``inputs=``).
 
@@ -175,7 +190,7 @@ class AskedEvidence(Evidence):
     @property
     def a_copy_takes_part(self) -> bool:
         """Whether none of several inputs is in the graph, but other leaves of their shapes are."""
-        shapes = [tensor.shape for tensor in self.missing if tensor.is_leaf]
+        shapes = [tensor.shape for tensor in self.missing]
         copied = [tensor.shape for tensor in self._leaves]
         several = len(shapes) > 1 and len(shapes) == len(self.inputs)
         return several and all(copied.count(shape) >= shapes.count(shape) for shape in shapes)
@@ -196,6 +211,9 @@ class AskedEvidence(Evidence):
 
     @cached_property
     def names(self) -> Mapping[str, str | None]:
-        name = self.names_of(self.missing)
+        ids, line = {id(tensor) for tensor in self.missing}, self.raised_at and self.raised_at.text
+        holders = [v for v in self.variables if id(v.value) in ids]
+        written = [v for v in holders if without_index(v.name) in re.findall(r"[\w.]+", line or "")]
+        name = name_of(written or holders)
         last, copy = self.unused and name_of([self.unused]), self.names_of(self._leaves)
         return {"it": name, "last": last or name, "copy": copy}

@@ -87,6 +87,7 @@ class ReuseEvidence(Evidence):
         return {
             "it": carriers.name_of(self.naming),
             "tensor": self.tensor,
+            "emptied": carriers.emptied(self.naming),
             "trained": self.names_of(self.trained_only_there),
             "detached": carriers.detached(self.carriers),
             "first": first,
@@ -403,6 +404,14 @@ class ReuseEvidence(Evidence):
     def never_stepped(self) -> bool:
         """Whether no optimizer, also none that is gone, has changed a leaf of the freed part."""
         return not self.training.changed_by_steps(0, self._storages(self._inputs))
+
+    @property
+    def never_trained(self) -> bool:
+        """Whether the freed part depends on parameters, but an optimizer only trains others."""
+        leaves = self._leaves(self._inputs)
+        parameters = bool(leaves) and all(isinstance(x, torch.nn.Parameter) for x in leaves)
+        trains_others = self.optimizers_are_known and self.others_are_trained
+        return parameters and trains_others and self.never_stepped and not self.trained_there
 
     @cached_property
     def several_optimizers(self) -> bool:
