@@ -115,7 +115,7 @@ def split(selectors: Iterable[Node]) -> Iterator[list[Node]]:
 
 
 def possible(selector: list[Node], words: set[str]) -> bool:
-    """Whether ``words`` has all names in a selector; in ``:is()`` or the like, of one argument."""
+    """Whether ``words`` has all names in a selector; one argument of ``:is()`` is enough."""
     for previous, token in zip([None, *selector], selector, strict=False):
         if token.type == "hash" and token.value not in words:
             return False

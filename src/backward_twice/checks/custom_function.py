@@ -129,7 +129,7 @@ def _run_add_product(answer, inputs, outer, vectors):
 
 
 def _products(answer, inputs, trained):
-    """Return how many products backward computes if only ``trained`` requires a gradient."""
+    """Return how many matrix products backward computes if only ``trained`` requires grad."""
     leaves = {name: value.detach().clone() for name, value in inputs.items()}
     leaves[trained].requires_grad_()
     total, x, weight = leaves.values()

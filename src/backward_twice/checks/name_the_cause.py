@@ -2,7 +2,7 @@
 
 The right answers are found by running the programs.  The failure began at a line if the program
 fails with the mistake of this line alone, and succeeds with only this line corrected.  Programs
-without such a line are not asked.  Only programs that were drawn here are run.
+without such a line are not used.  Only programs that were drawn here are run.
 """
 
 from functools import lru_cache, partial

@@ -35,10 +35,10 @@ def is_in_backward():
 
 
 def most_held(run):
-    """Return the largest count of numbers that graphs save at the same time during ``run()``.
+    """Return the largest number of elements that graphs save at the same time during ``run()``.
 
-    Shared memory counts once.  Tensors saved under a checkpoint, or moved by the answer's own
-    hooks, are not counted.
+    Shared memory counts once.  A checkpoint's tensors do not count before they are recomputed, and
+    what the answer's own hooks store counts only if it is a tensor.
     """
     references, peak = WeakSet(), 0
 

@@ -230,7 +230,7 @@ class Grading:
     def _add_others(
         self, rows: list[tuple[tables.Row, Person | None]], max_points: Mapping[str, float]
     ) -> list[str]:
-        """Add missing rows of listed persons; warn if two groups of a person have handed in."""
+        """Add missing rows of listed persons; warn if two of a person's groups submitted."""
         present = {(person, line.assignment) for line, person in rows}
         of_groups: dict[tuple[Person, str], list[tables.Row]] = defaultdict(list)
         for line, _ in rows:
@@ -290,7 +290,7 @@ class Grading:
             write_upload(self.options.out, name, collected, students, self.autograded)
 
     def _participants(self, key: Key) -> list[Participant] | None:
-        """Return a group's members whose numbers in Moodle are known; None if it is no group."""
+        """Return a group's members whose numbers in Moodle are known; None if it is not a group."""
         members = self.owners.members(key) if self.owners else ()
         numbers = [(person.name, person.marks.get("moodle", "")) for person in members]
         return [member for member in numbers if member[1]] if members else None

@@ -143,7 +143,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         return self._record.broken
 
     def explain(self, error: Exception) -> Diagnosis | None:
-        """Explain an error and add the explanation as a note, unless a failed backward call has.
+        """Explain an error and add the explanation as a note, unless the error already has one.
 
         Returns:
             The diagnosis; None if autograd did not raise the error, or if explaining it failed.
@@ -295,7 +295,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         self._report([silent.finding(cause, location, location, name)])
 
     def _report(self, findings: Iterable[Diagnosis]) -> None:
-        """Warn about each finding, also about those before an error of the detector."""
+        """Warn about each finding, even if the detector fails after it."""
         complete: list[Diagnosis] = []
         try:
             with undisturbed():

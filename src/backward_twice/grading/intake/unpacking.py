@@ -31,7 +31,7 @@ Content = tuple[bytes, int]
 
 
 def listed(download: Path) -> list[str]:
-    """Return the paths of a download's files, separated by ``/``.
+    """Return the paths of a download's files, with ``/`` as the separator.
 
     Raises GradingError if it is not a download, or has too many files.
     """
@@ -163,7 +163,7 @@ def _most_telling(files: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _inside(head: bytes) -> Mapping[str, Content]:
-    """Return the notebooks in a student's zip; none if it cannot be read, such as a large one."""
+    """Return the notebooks in a student's zip; none if it cannot be read or is too large."""
     with suppress(Exception), zipfile.ZipFile(BytesIO(head)) as archive:
         notebooks = [
             info

@@ -192,8 +192,8 @@ class People:
     def _together(self) -> dict[str, list[Identity]]:
         """For each row, the rows of the same person.
 
-        Rows with identifiers are one person's if they have a name in common that is not shared, and
-        no two have an identifier of one kind (but for Moodle's numbers: a person has several).
+        Rows with identifiers are one person's if they have the same name, which no list marks as
+        shared, and no two have the same kind of identifier, except Moodle's numbers.
         """
         shared = {name for row in self.persons for name in row.names(_SHARED)}
         together = {row.student: [row] for row in self.persons}

@@ -217,7 +217,10 @@ class ReuseEvidence(Evidence):
 
     @cached_property
     def holders(self) -> list[Holder]:
-        """The variables that hold a freed node, or one computed from it before the freeing call."""
+        """The variables that hold a freed node, or one computed from it before the freeing call.
+
+        If there are none, the lasting variables that hold the oldest node computed from it later.
+        """
         exact, old = {self.live[i] for i in self.entries}, self._computed_before
         holders = [v for v in self.variables if v.node in old]
         if holders:
@@ -363,7 +366,7 @@ class ReuseEvidence(Evidence):
 
     @cached_property
     def another_loss(self) -> bool:
-        """Whether no line of the earlier loss runs again, except in a loop over the freed parts."""
+        """Whether the failing line is not :attr:`repeated`, or is in a loop over the freed part."""
         loops = map(source.loop_around, user_frames(self.frame))
         heads = [(loop.target, loop.iter) for loop in loops if isinstance(loop, ast.For)]
         visited = set().union(*(writes(target) | reads(items) for target, items in heads))

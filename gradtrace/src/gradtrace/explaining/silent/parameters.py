@@ -169,7 +169,7 @@ def _replaced(
 
 
 def _trains_no_leaf(timeline: Timeline) -> bool:
-    """Whether the last complete call reached leaves, but none that a known optimizer holds."""
+    """Whether the last call without ``inputs`` reached leaves, but none that an optimizer holds."""
     leaves = next((call.leaves for call in reversed(timeline.calls) if call.whole), frozenset())
     return bool(leaves) and all(leaves.isdisjoint(storages_of(o)) for o in timeline.optimizers)
 
