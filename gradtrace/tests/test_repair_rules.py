@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from gradtrace.repair import kinds
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.rules import candidates
 from gradtrace.repair.run.observations import (
@@ -511,6 +512,31 @@ def test_a_block_without_gradients_is_removed_or_ends_earlier(list_candidates, l
     assert removed.startswith("target = teacher(x)\ny = student(x)\nloss")
     ended = edited(listed, "line 3 and those after it outside of torch.no_grad()")
     assert ended.startswith("with torch.no_grad():\n    target = teacher(x)\ny = student(x)\nloss")
+
+
+@pytest.mark.parametrize(
+    ("head", "left"),
+    [
+        ("torch.no_grad(), autocast()", "autocast()"),
+        ("autocast(), torch.no_grad()", "autocast()"),
+        ("(autocast(), torch.no_grad(), f())", "(autocast(), f())"),
+    ],
+)
+def test_a_region_without_gradients_leaves_the_other_contexts(list_candidates, head, left):
+    text = "with {}:\n    y = net(x)\ny.sum().backward()\n"
+    facts = {"family": "no_graph", "cause": "no_grad_region", "began_at": 1}
+    listed = list_candidates(text.format(head), 3, **facts)
+    assert edited(listed, "without torch.no_grad() at line 1") == text.format(left)
+
+
+def test_a_field_of_a_named_tuple_is_detached_by_replacement(list_candidates):
+    text = "for x in xs:\n    s = State(cell(x, s.h), 1)\n    s.h.sum().backward()\n"
+    facts = {"family": "freed", "cause": "hidden_state_carried"}
+    listed = list_candidates(text, 3, variables=[("s.h", "namedtuple")], consumers=[2], **facts)
+    line = "s = s._replace(h=s.h.detach())"
+    assert edited(listed, line) == f"{text}    {line}\n"
+    at_use = next(one for one in listed if one.title == "detach s.h at line 2")
+    assert at_use.repair == kinds.DETACH_STATE
 
 
 def test_parameters_that_no_loss_reaches_are_connected_where_they_are_read(list_candidates):

@@ -202,6 +202,11 @@ class Source:
     def replace(self, node: ast.AST, text: str) -> list[Edit]:
         return [Edit(*self.span(node), text)]
 
+    def remove_entry(self, entries: Sequence[ast.expr], i: int) -> list[Edit]:
+        """Remove one of several expressions that commas separate."""
+        (start, end), other = self.span(entries[i]), self.span(entries[i - 1 if i else 1])
+        return [Edit(other[1], end, "") if i else Edit(start, other[0], "")]
+
     def call_method(self, node: ast.expr, name: str) -> list[Edit]:
         """Call a method on an expression, in parentheses if needed."""
         start, end = self.span(node)

@@ -231,11 +231,12 @@ def detach_at_consumer(failure: Failure) -> Iterator[Candidate]:
             key = call, source, source.scope_of(node), source.code(tensor)
             groups.setdefault(key, []).append((node, tensor))
     computing = failure.computing
+    is_carried = failure.cause == "hidden_state_carried"
+    kind = kinds.DETACH_STATE if is_carried else kinds.DETACH_SHARED
     for (_, source, scope, code), uses in sorted(groups.items(), key=lambda g: len(g[0][-1])):
         edits = [part for _, tensor in uses for part in source.call_method(tensor, "detach")]
         lines = " and ".join(dict.fromkeys(str(tensor.lineno) for _, tensor in uses))
-        title = f"detach {code} at line {lines}"
-        yield from edit(kinds.DETACH_SHARED, title, {source: edits})
+        yield from edit(kind, f"detach {code} at line {lines}", {source: edits})
         # If another loss uses the result, too, the statement is repeated with the tensor detached.
         node, tensor = uses[0]
         readers = [s for s in source.statements(scope) if reads(s) & writes(node)]
@@ -244,7 +245,7 @@ def detach_at_consumer(failure: Failure) -> Iterator[Candidate]:
             line = source.code_with(node, source.call_method(tensor, "detach"))
             title = f"{line}, again before line {own[0].lineno}"
             edits = source.insert(own[0], before=[line])
-            yield from edit(kinds.DETACH_SHARED, title, {source: edits})
+            yield from edit(kind, title, {source: edits})
 
 
 def _operands(failure: Failure, statement: Statement) -> list[ast.expr]:

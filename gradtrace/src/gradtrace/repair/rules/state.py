@@ -24,6 +24,7 @@ _DETACHED = {
     "list": "{0} = [one.detach() for one in {0}]",
     "deque": "{0} = type({0})((one.detach() for one in {0}), {0}.maxlen)",
     "dict": "{0} = {{key: one.detach() for key, one in {0}.items()}}",
+    "namedtuple": "{1} = {1}._replace({2}={0}.detach())",
     "nested": "{0} = [tuple(one.detach() for one in part) for part in {0}]",
 }
 
@@ -75,7 +76,8 @@ def _attributes(failure: Failure) -> list[_Attribute]:
         if match and match[3] not in filled:
             path, owner, name, index = match.groups()
             kind = "tuple" if path.endswith("]") else variable.kind
-            kind = "tensor" if index is None else kind if kind in _DETACHED else "list"
+            if kind != "namedtuple":
+                kind = "tensor" if index is None else kind if kind in _DETACHED else "list"
             attribute = _Attribute(owner, path, name, kind, statement)
             attributes.setdefault((path, statement), attribute)
     return list(attributes.values())
@@ -86,7 +88,7 @@ def detach_attributes(failure: Failure) -> Iterator[Candidate]:
     detached: dict[Statement, list[str]] = {}
     reset: dict[Statement, list[str]] = {}
     for attribute in _attributes(failure):
-        line = _DETACHED[attribute.kind].format(attribute.path)
+        line = _DETACHED[attribute.kind].format(attribute.path, attribute.owner, attribute.name)
         detached.setdefault(attribute.statement, []).append(line)
         if value := _initial_value(failure, attribute):
             line = f"{attribute.path} = {value}"

@@ -246,8 +246,17 @@ def open_regions(failure: Failure) -> Iterator[Candidate]:
     for statement in failure.nearby:
         source = statement.source
         for block in source.around(statement.node, ast.With):
-            context = source.code(block.items[0].context_expr)
-            if not _REGIONS.search(context) or len(block.items) > 1:
+            managers = [item.context_expr for item in block.items]
+            i = next((i for i, m in enumerate(managers) if _REGIONS.search(source.code(m))), None)
+            if i is None:
+                continue
+            context = source.code(managers[i])
+            if any(item.optional_vars for item in block.items):
+                continue
+            if len(managers) > 1:
+                title = f"without {context} at line {block.lineno}"
+                edits = source.remove_entry(managers, i)
+                yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, question)
                 continue
             for kept, first in enumerate(block.body):
                 title = f"without {context} at line {block.lineno}"

@@ -151,8 +151,8 @@ class GraphVariable(NamedTuple):
     """A variable with a graph.
 
     ``name`` is its whole path (``state[0]``), ``frame`` the line that ran; ``kind`` is
-    ``"tensor"``, the type of the container that it is in, or ``"nested"``; ``is_freed`` is whether
-    an earlier backward call freed any of its graph.
+    ``"tensor"``, the type of the container that it is in, ``"namedtuple"`` or ``"nested"``;
+    ``is_freed`` is whether an earlier backward call freed any of its graph.
     """
 
     name: str

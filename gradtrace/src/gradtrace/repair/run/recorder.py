@@ -463,4 +463,6 @@ def _container(owners: Iterable[Any]) -> str:
     containers = [owner for owner in owners if isinstance(owner, (list, tuple, dict, deque))]
     if len(containers) > 1:
         return "nested"
+    if containers and hasattr(containers[0], "_fields"):
+        return "namedtuple"
     return type(containers[0]).__name__ if containers else "tensor"
