@@ -69,6 +69,7 @@ class Events:
     def why_not_ready(self) -> str:
         """Describe why the process did not start; "" if it did, and student code may run."""
         self._deadline = time.monotonic() + self._run.patience
+        self._idle = float("-inf")  # a step may not sleep, but a busy machine may be slow to start
         event = self._next(float("inf"))
         if event == {"ready": True}:
             return ""
