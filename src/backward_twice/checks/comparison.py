@@ -17,13 +17,9 @@ ATOL = 1e-6
 
 @dataclass(frozen=True)
 class Finding:
-    """The judgement of one property of an answer.
+    """The judgement of one property of an answer: its name, and the difference as a sentence.
 
-    Attributes:
-        what: the property's name.
-        passed: whether it is right.
-        text: the difference from the right result, as a sentence.
-        of: the name of the result that contains the property, such as a list.
+    ``of`` is the name of the result that contains the property, such as a list.
     """
 
     what: str

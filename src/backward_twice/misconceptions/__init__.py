@@ -31,13 +31,9 @@ class OutdatedChange(ValueError):
 
 @dataclass(frozen=True)
 class Misconception:
-    """A wrong answer to a question.
+    """A wrong answer: its name, the reply to the same result, and the source of the answer cell.
 
-    Attributes:
-        name: its name within the question.
-        reply: the text for a learner whose answer has the same result.
-        source: the source of the answer cell.
-        context: the definitions and imports that the answer uses from the exercise's other cells.
+    ``context`` are the definitions and imports that it uses from the exercise's other cells.
     """
 
     name: str

@@ -41,11 +41,8 @@ def bubblewrap_command(hide: tuple[Path, ...]) -> list[str]:
 class Namespaces:
     """Fresh namespaces of bubblewrap; the processes in them end together.
 
-    Attributes:
-        entrance: a pidfd of their first process, through which to enter them.
-        folder: that process's folder in ``/proc``.
-        user: the user that the submission becomes, if the grader is root.
-        first_processes: how many processes there are before the submission starts any.
+    ``entrance`` is a pidfd of their first process, through which to enter them, ``folder`` that
+    process's folder in ``/proc``, and ``user`` what the submission becomes if the grader is root.
     """
 
     first_processes = 3  # bubblewrap's two, and the submission's

@@ -109,14 +109,11 @@ def shared(hide: tuple[str, ...]) -> Sandbox:
 class Fork:
     """A fork of the warm process that runs one submission, and its keeper.
 
-    Attributes:
-        job: the file descriptor that the submission reads from; writing never blocks.
-        events: the one that it writes to; reading never blocks.
-        status: one that becomes readable when the submission has ended.
-        patience: seconds within which the submission must be ready for its first step.
+    The submission reads from the file descriptor ``job`` and writes to ``events``, neither of which
+    blocks the grader.  ``status`` becomes readable when the submission has ended.
     """
 
-    patience = 30.0
+    patience = 30.0  # s, within which it must be ready for its first step
 
     def __init__(
         self,
