@@ -145,8 +145,13 @@ def test_a_failed_call_is_noted_at_what_it_freed(attached):
     y.add_(1)
     with pytest.raises(RuntimeError, match="inplace"):
         loss.backward()
-    assert freed_by(loss.grad_fn.next_functions[0][0]) is heard.events[0][1]
-    assert freed_by(y.grad_fn) is None
+    exp_node = loss.grad_fn.next_functions[0][0]
+    [(sin_node, _)] = exp_node.next_functions
+    failed = heard.events[0][1]
+    assert freed_by(exp_node) is failed and freed_by(sin_node) is None
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+    assert freed_by(exp_node) is failed
 
 
 class KeepsMore(SavesInput):
