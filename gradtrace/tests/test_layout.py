@@ -24,7 +24,7 @@ from gradtrace.draw.drawing import (
 from gradtrace.draw.layering import _wrapped, assign_layers, reduce_crossings
 from gradtrace.draw.layout import drawings_of
 from gradtrace.draw.module_paths import topological_order
-from gradtrace.draw.placement import _in_columns, _Unit, best_placement
+from gradtrace.draw.placement import _in_columns, _placement, _Unit, best_placement
 from gradtrace.draw.plan import Plan, add_tensors
 from gradtrace.draw.scene import Scene, SceneNode, SceneTensor, module_of
 from gradtrace.player.trace_scene import scene_of
@@ -493,6 +493,14 @@ def test_a_source_with_one_user_stays_near_it_in_a_drawing_that_is_too_high():
     assert placement.excess > 1
     heights = [y for _, y in placement.boxes]
     assert min(heights[40:]) == min(heights[:40])  # none is above the columns
+
+
+def test_sources_stay_near_their_users_in_a_drawing_that_fits():
+    links = [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (4, 0), (4, 2), *((5, i) for i in range(1, 5))]
+    plan = plan_of(links, {0})
+    near, above = _placement(plan, set()), _placement(plan, {0})
+    assert above.excess < near.excess <= 1
+    assert best_placement(plan).boxes == near.boxes
 
 
 def test_a_lifted_source_stands_above_all_even_if_one_part_uses_it():
