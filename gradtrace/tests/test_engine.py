@@ -140,6 +140,10 @@ def test_the_roots_of_a_call_are_nodes_and_their_outputs(attached):
 def test_a_failed_call_is_noted_at_what_it_freed(attached):
     heard = Heard()
     attached(heard)
+    known_when_reported = []
+    heard.failed = lambda call, outputs, *_: known_when_reported.append(
+        freed_by(outputs[0].grad_fn.next_functions[0][0])
+    )
     y = torch.ones(3, requires_grad=True).exp()
     loss = y.sin().exp().sum()
     y.add_(1)
@@ -149,6 +153,7 @@ def test_a_failed_call_is_noted_at_what_it_freed(attached):
     [(sin_node, _)] = exp_node.next_functions
     failed = heard.events[0][1]
     assert freed_by(exp_node) is failed and freed_by(sin_node) is None
+    assert known_when_reported == [None]  # else the call itself would be the earlier call
     with pytest.raises(RuntimeError, match="second time"):
         loss.backward()
     assert freed_by(exp_node) is failed
@@ -248,10 +253,12 @@ def test_a_plain_listener_observes_no_functions(attached):
     assert torch.nn.functional.has_torch_function is overridden
 
 
-def test_compiled_regions_are_reported(attached):
+@pytest.mark.parametrize("strict", [False, True])
+def test_compiled_regions_are_reported(attached, strict):
     from torch._dynamo import eval_frame  # slow to import
 
     heard = Heard()
+    heard.strict = strict
     attached(heard)
     eval_frame.set_eval_frame(False)  # as compiled code that is compiled no more
     assert heard.events == [("compiled", True)]
