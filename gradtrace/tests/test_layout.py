@@ -12,19 +12,22 @@ from gradtrace.draw.drawing import (
     BESIDE,
     CHARACTER,
     GAP_X,
+    GAP_Y,
     LANE,
     LINE,
     NAMES,
     PANEL,
     SMALL,
+    TURN,
     WIDEST_LAYER,
     Box,
+    TensorBox,
     label_below,
 )
 from gradtrace.draw.layering import _wrapped, assign_layers, reduce_crossings
 from gradtrace.draw.layout import drawings_of
 from gradtrace.draw.module_paths import topological_order
-from gradtrace.draw.placement import _in_columns, _placement, _Unit, best_placement
+from gradtrace.draw.placement import _in_columns, _placement, _Unit, _unit_of, best_placement
 from gradtrace.draw.plan import Plan, add_tensors
 from gradtrace.draw.scene import Scene, SceneNode, SceneTensor, module_of
 from gradtrace.player.trace_scene import scene_of
@@ -532,6 +535,8 @@ def test_a_part_that_is_too_high_is_divided_into_even_columns():
     assert columns(2, third) == [2]
     assert columns(4, third) == [2, 2]
     assert columns(6, third) == [2, 2, 2]
+    # Edges from one column to another turn above and below them.
+    assert columns(4, (PANEL[1] - TURN - GAP_Y) / 2) == [1, 1, 1, 1]
 
 
 def test_edges_from_one_column_to_different_boxes_of_another_have_lanes_of_their_own():
@@ -540,6 +545,26 @@ def test_edges_from_one_column_to_different_boxes_of_another_have_lanes_of_their
     bends = best_placement(plan_of(links)).bends.values()
     lanes = {x for way in bends for (x, upper), (_, lower) in pairwise(way) if lower > upper}
     assert [b - a for a, b in pairwise(sorted(lanes))] == [LANE, LANE]
+
+
+def test_only_so_many_edges_have_lanes_of_their_own_as_the_gap_has_room_for():
+    links = [(i, i - 1) for i in range(1, 14)] + [(13 - i, 6 - i) for i in range(7)]
+    bends = best_placement(plan_of(links)).bends.values()
+    lanes = {x for way in bends for (x, upper), (_, lower) in pairwise(way) if lower > upper}
+    assert len(lanes) == TURN // LANE - 1
+
+
+def test_an_edge_to_a_box_above_all_columns_leads_straight_up():
+    links = [(i, i - 1) for i in range(1, 14)] + [(13, 14), (15, 14), (16, 15)]
+    bends = best_placement(plan_of(links, [14])).bends[13, 14]
+    assert {x for x, _ in bends[:-1]} == {bends[0][0]}
+
+
+def test_tensors_beside_a_box_leave_room_for_the_arrow_below_it():
+    box = Box("node", "box", [0], None, 1, 90.0, 60.0)
+    tensors = [TensorBox(k, 0, 60.0, 29.0, 0.0) for k in range(4)]
+    assert _unit_of(box, []).foot > _unit_of(box, tensors[:2]).foot > 0
+    assert _unit_of(box, tensors).foot == 0
 
 
 def test_a_drawing_ends_where_its_last_box_and_text_end():
