@@ -8,7 +8,7 @@ from gradtrace.repair import kinds, proof_text
 from gradtrace.repair.intent import targets_of_calls
 from gradtrace.repair.judge import OPEN, PROVEN, REJECTED, UNPROVEN, Judge, Judgement
 from gradtrace.repair.kinds import Repair
-from gradtrace.repair.proof import Proof, is_senseless
+from gradtrace.repair.proof import Proof, _classify, is_senseless
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.run.observations import (
     GradientsCleared,
@@ -605,6 +605,22 @@ def test_steps_before_the_failing_call_do_not_count_as_steps_after_it():
     judgement = judge(kinds.OUT_OF_PLACE, *events)
     assert judgement.status == UNPROVEN
     assert judgement.reasons == ["no optimizer has stepped after the failing call"]
+
+
+@pytest.mark.parametrize("question", [None, "is it meant?"])
+def test_a_repair_that_leaves_a_question_is_another_idea(question):
+    """Two clones that train differently are one idea, unless only one of them is proven."""
+    changed = {"w": sample(5.0, 5.0)}
+    *events, _ = repaired(1.0, gradients=changed)
+    runs = program(*repaired()), program(*events, step(0, 2, **changed))
+    clone = Candidate(kinds.CLONE_WRITTEN, "an edit", {})
+    judgements = [
+        Judgement(clone, runs[0], PROVEN),
+        Judgement(clone, runs[1], OPEN if question else PROVEN, question=question),
+    ]
+    proof = Proof(ORIGINAL, judgements=judgements)
+    _classify(proof, Judge(ORIGINAL, REFERENCE))
+    assert proof.accepted == (judgements if question else judgements[:1])
 
 
 def test_a_list_is_cleared_if_nothing_else_holds():

@@ -284,6 +284,23 @@ def test_a_value_that_comes_back_was_not_cut_off_on_purpose():
     assert timeline.suspects == {1: {detached: False, other: True}, 2: {}, 3: {read: False}}
 
 
+def test_a_loss_uses_the_cuts_of_its_values_while_any_leaf_has_no_gradient():
+    timeline, detached = Timeline(), Cut("detach", HERE)
+    read = Cut("copy", HERE, origins=(detached,))
+    node = torch.ones(2, requires_grad=True).exp().grad_fn
+    timeline.cuts.use(node, [read])
+    number = _torch.sequence_nr(node)
+    for suspects, numbers, used in (
+        ({}, [number], set()),
+        ({1: {}}, [number + 1], set()),
+        ({1: {}}, [number], {read, detached}),
+        ({}, [number], set()),  # forgotten
+    ):
+        timeline.suspects = suspects
+        timeline.note_loss(numbers, [])
+        assert timeline.fed == used
+
+
 def test_each_cut_of_a_leaf_without_a_gradient_is_recorded_in_order(monkeypatch):
     leaf, timeline = torch.ones(2, requires_grad=True), Timeline()
     key = _torch.tensor_identity(leaf)
