@@ -539,40 +539,62 @@ def fails() -> None:
     freed_loss().backward()
 
 
+@watch
 async def coroutine():
-    with watch():
-        await asyncio.sleep(0)
-        fails()
+    await asyncio.sleep(0)
+    fails()
 
 
+@watch
 def generator():
-    yield 1
-    with watch():
-        fails()
+    received = yield 1
+    assert received == "sent"
+    fails()
 
 
-async def asynchronous_generator():
-    yield 1
+def run_generator():
+    running = generator()
+    assert next(running) == 1
+    assert not engine.listeners  # the program that consumes it is not watched
+    running.send("sent")
 
 
 @pytest.mark.parametrize(
-    "run",
-    [lambda: asyncio.run(coroutine()), lambda: list(generator())],
-    ids=["coroutine", "generator"],
+    "run", [lambda: asyncio.run(coroutine()), run_generator], ids=["coroutine", "generator"]
 )
-def test_a_watch_inside_what_is_suspended(run):
+def test_what_is_not_a_plain_function_is_watched_too(run):
     with pytest.raises(RuntimeError, match=TWICE) as context:
         run()
     assert explanation_of(context.value).cause == "forward_not_rerun"
-    assert not engine.listeners
 
 
-@pytest.mark.parametrize("function", [coroutine, generator, asynchronous_generator, 3])
-def test_watch_refuses_what_it_would_not_see_run(function):
-    for decorator in watch, watch():
-        with pytest.raises(TypeError, match="use `with watch"):
-            decorator(function)
-    assert not engine.listeners
+def test_kinds_of_functions_stay_what_they_are():
+    assert inspect.iscoroutinefunction(coroutine)
+    assert inspect.isgeneratorfunction(generator)
+
+
+def test_generators_end_as_they_would():
+    @watch
+    def numbers():
+        try:
+            yield 1
+        except KeyError:
+            yield 2
+        finally:
+            ended.append(True)
+        return 3
+
+    ended: list[bool] = []
+    running = numbers()
+    assert next(running) == 1
+    assert running.throw(KeyError()) == 2
+    with pytest.raises(StopIteration) as end:
+        next(running)
+    assert end.value.value == 3
+    running = numbers()
+    next(running)
+    running.close()
+    assert ended == [True, True]
 
 
 def test_a_graph_of_another_thread():

@@ -19,6 +19,7 @@ import functools
 import inspect
 import sys
 import threading
+import types
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,12 +48,6 @@ from gradtrace.watching.record import BackwardCall, Record
 # The backward calls at which variables are searched for graphs.
 _LOOKS = (4, 8, 16, 32, 128, 512, 2_048)
 _NOTES_SINCE = (8, 14)  # IPython prints the notes of an exception
-# Kinds of functions whose code does not run to its end in a call.
-_SUSPENDED = (
-    inspect.isgeneratorfunction,
-    inspect.iscoroutinefunction,
-    inspect.isasyncgenfunction,
-)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,8 +63,9 @@ def watch(function: F, /, *, strict: bool = False) -> F: ...
 def watch(function: Callable[..., Any] | None = None, /, *, strict: bool = False) -> Any:
     """Explain the error when a backward call fails, at next to no cost when none does.
 
-    Use it as a context manager (``with watch():``), as a decorator (``@watch`` or ``@watch()``),
-    or as a plain call, which watches until ``.stop()`` or the end of the program.
+    Use it as a context manager (``with watch():``), as a decorator (``@watch`` or ``@watch()``; of
+    a coroutine or a generator, too), or as a plain call, which watches until ``.stop()`` or the end
+    of the program.
 
     Args:
         strict: observe every operation of this thread: name the lines that created and changed
@@ -82,8 +78,7 @@ def watch(function: Callable[..., Any] | None = None, /, *, strict: bool = False
     The original exception is raised, with one more note in ``exception.__notes__``.
 
     Raises:
-        TypeError: ``function`` cannot be called, or its calls are suspended, as those of coroutines
-            and generators: use ``with watch():`` inside.
+        TypeError: ``function`` cannot be called, or is an asynchronous generator function.
 
     >>> import torch
     >>> with watch():
@@ -97,6 +92,11 @@ def watch(function: Callable[..., Any] | None = None, /, *, strict: bool = False
     """
     if function is None:
         return Watch(strict)
+    if not callable(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(
+            f"watch() takes a function, not {type(function).__name__}: use `with watch():`, "
+            "`@watch` or watch(strict=True)"
+        )
     return Watch(strict, begin=False)(function)
 
 
@@ -190,19 +190,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     def __call__(self, function: F) -> F:
         self.stop()  # a decorator watches only while the function runs
-        if not callable(function) or any(kind(function) for kind in _SUSPENDED):
-            raise TypeError(
-                "watch() takes a function that runs to its end when it is called, not "
-                f"{getattr(function, '__qualname__', function)}: use `with watch():`, in a "
-                "coroutine or generator inside it, or watch(strict=True)"
-            )
-
-        @functools.wraps(function)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            with Watch(self.strict, begin=False):
-                return function(*args, **kwargs)
-
-        return watched  # type: ignore[return-value]
+        return _watched(function, self.strict)
 
     # The engine calls these methods.
 
@@ -376,3 +364,50 @@ def explanation_of(error: BaseException) -> Diagnosis | None:
 def notes_are_shown() -> bool:
     """Whether ``__notes__`` are printed, as Python does, unlike an old IPython (7.34 on Colab)."""
     return running_ipython() is None or sys.modules["IPython"].version_info[:2] >= _NOTES_SINCE
+
+
+def _watched(function: Callable[..., Any], strict: bool) -> Any:
+    """Wrap ``function`` in a watch that runs while its code runs, not while it is suspended."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def watched(*args: Any, **kwargs: Any) -> Any:
+            steps = function(*args, **kwargs).__await__()
+            return await _drive(Watch(strict, begin=False), steps)
+
+    elif inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            return (yield from _steps(Watch(strict, begin=False), function(*args, **kwargs)))
+
+    else:
+
+        @functools.wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with Watch(strict, begin=False):
+                return function(*args, **kwargs)
+
+    return watched
+
+
+def _steps(session: Watch, running: Any) -> Any:
+    """Delegate to a generator, as ``yield from`` does, and watch while its code runs."""
+    step, value = running.send, None
+    while True:
+        try:
+            with session:
+                item = step(value)
+        except StopIteration as end:
+            return end.value
+        try:
+            step, value = running.send, (yield item)
+        except GeneratorExit:
+            with session:
+                running.close()
+            raise
+        except BaseException as error:
+            step, value = running.throw, error
+
+
+_drive = types.coroutine(_steps)
