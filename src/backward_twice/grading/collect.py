@@ -92,14 +92,14 @@ def collect_download(
             record.students[student] = files[0].student, files[0].number
             record.late = sorted({*record.late} - {student} | late)
     if groups:
-        listed = ", ".join(map(shown, groups[:5])) + (", …" if len(groups) > 5 else "")
+        names = ", ".join(map(shown, groups[:5])) + (", …" if len(groups) > 5 else "")
         warnings.append(
-            f"{len(groups)} are groups ({listed}): with this class list their members get the "
+            f"{len(groups)} are groups ({names}): with this class list their members get the "
             "points, and with the grading worksheet also the feedback"
         )
     if source.strays:
-        listed = ", ".join(map(shown, source.strays[:5]))
-        warnings.append(f"{len(source.strays)} files have the name of no student: {listed}")
+        names = ", ".join(map(shown, source.strays[:5]))
+        warnings.append(f"{len(source.strays)} files have the name of no student: {names}")
     record.write(submissions, exercise)
     write_people(submissions, people)
     return source.platform, len(by_folder), warnings
