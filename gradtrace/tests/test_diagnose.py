@@ -436,6 +436,11 @@ TRAINED_VALUE = """
 table, enc = nn.Parameter(torch.randn(5, 3)), nn.Linear(3, 3)
 table[0] = enc(torch.randn(3))
 """
+INNER_STEP = """
+net = nn.Linear(3, 1)
+slope, = torch.autograd.grad(net(torch.randn(4, 3)).pow(2).mean(), net.weight, create_graph=True)
+net.weight -= 0.1 * slope
+"""
 STATE_BESIDE_THE_LOSS = """
 net, head = nn.LSTM(3, 4), nn.Linear(4, 1)
 opt = torch.optim.SGD([*net.parameters(), *head.parameters()], 0.1)
@@ -513,6 +518,7 @@ for opt, key in ((opt_a, "actor"), (opt_c, "critic")):
         (DICT_OF_LOSSES, "where found['critic'] reads it"),
         (BY_HAND, "recompute sigma in each iteration"),
         (TRAINED_VALUE, "write into table.clone()"),
+        (INNER_STEP, "write into net.weight.clone()"),
         (STATE_BESIDE_THE_LOSS, "h = h.detach(); c = c.detach()"),
         (EACH_ENTRY_USED_BEFORE, "detach v where"),
     ],
@@ -541,6 +547,7 @@ def test_the_advice_leaves_no_parameter_without_gradient(run, program, advice, s
         ("gradient_of_the_columns_read", "add zeros for elements that it does not use"),
         ("penalty_on_a_gradient_from_numpy", "operations that have a derivative: without detach()"),
         ("inner_step_of_parameters_not_used", "computed from fast out of place"),
+        ("rows_of_a_layer_edited", "change layer.weight under torch.no_grad(), because"),
         ("vector_backward", "average loss first"),
         ("grad_of_vector", "pass grad_outputs=torch.ones_like(y)"),
         ("features_of_an_untrained_layer_in_accumulated_steps", "detach features once"),

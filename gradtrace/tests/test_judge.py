@@ -1051,6 +1051,18 @@ def test_an_unused_gradient_is_an_objection_at_the_repaired_line(site, closure, 
     assert bool(judgement.reasons) == is_rejected
 
 
+def test_an_unused_gradient_is_only_a_doubt_where_the_program_reads_gradients(tmp_path):
+    first, cleared = backward(1, 3.0, site=OTHER_LINE), GradientsCleared(frozenset({0}))
+    original = program(first, step(0, 1), failing(backward(2, 2.0)), status="raised")
+    events = first, step(0, 1), backward(2, 2.0), step(0, 2), backward(3, 1.0), cleared, step(0)
+    for text, status in (("p.grad = None", REJECTED), ("total += p.grad * p.grad", UNPROVEN)):
+        path = tmp_path / f"{status}.py"
+        path.write_text(text, encoding="utf-8")
+        files = [str(path)]
+        judgement = judge(kinds.OUT_OF_PLACE, *events, original=original, files=files)
+        assert (judgement.status, len(judgement.reasons)) == (status, 1)
+
+
 def test_a_gradient_that_the_program_did_not_use_either_is_no_objection():
     cleared = GradientsCleared(frozenset({0}))
     original = program(backward(1, 3.0), cleared, failing(backward(2, 2.0)), status="raised")

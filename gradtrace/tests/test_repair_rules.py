@@ -648,6 +648,34 @@ def test_what_a_loop_computed_is_computed_again_in_the_next(list_candidates):
     assert not any("fake = " in one.title for one in listed)
 
 
+def test_what_an_if_block_uses_is_computed_again_at_its_beginning(list_candidates):
+    text = (
+        "for i, x in enumerate(data):\n    out = net(x)\n    out.mean().backward()\n"
+        "    opt.step()\n    if i % 2:\n        term = out.norm()\n        term.backward()\n"
+    )
+    listed = list_candidates(text, 7, began_at=3)
+    again = edited(listed, "again, before line 6: out = net(x)")
+    assert again == text.replace("        term =", "        out = net(x)\n        term =")
+
+
+def test_what_depends_on_no_trained_parameter_is_detached_where_it_is_made(list_candidates):
+    text = "x = encode(raw) + 1\nfor y in data:\n    net(x, y).backward()\n    opt.step()\n"
+    listed = list_candidates(text, 3, made_at=1, facts=["never_trained"])
+    assert listed[0].title == "detach encode(raw) + 1 at line 1"
+    assert edited(listed, listed[0].title) == text.replace(
+        "encode(raw) + 1", "(encode(raw) + 1).detach()"
+    )
+    titles = [one.title for one in list_candidates(text, 3, made_at=1)]
+    assert "detach encode(raw) + 1 at line 1" not in titles
+
+
+def test_a_container_by_name_keeps_its_newest_entry(list_candidates):
+    text = "def hook(module, args, out):\n    kept[name].append(out)\nloss(kept).backward()\n"
+    cause = {"cause": "replay_keeps_graph", "carried_by": "self.kept"}
+    newest = edited(list_candidates(text, 3, **cause), "kept[name] = [out] at line 2")
+    assert newest == text.replace("kept[name].append(out)", "kept[name] = [out]")
+
+
 def test_what_the_advice_names_is_detached_after_it_is_made(list_candidates):
     text = (
         "a, b = actor(x)\nlosses = [q(a) - b for q in critics]\n"

@@ -27,7 +27,7 @@ from typing import Any
 
 from gradtrace.repair import kinds
 from gradtrace.repair.intent import targets_of_calls
-from gradtrace.repair.own_losses import leaks, unused_gradient
+from gradtrace.repair.own_losses import leaks, reads_gradients, unused_gradient
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.run.observations import (
     SAME,
@@ -130,6 +130,8 @@ class Judge:
             return judgement
         leaking, question = leaks(self.original, run, candidate.repair in _ADDITIONS)
         findings = self._new_findings(run)
+        unused = unused_gradient(self.original, run)
+        is_read = unused is not None and reads_gradients(run)  # if not by a step, then elsewhere
         objections = (
             self._replaced_parameters(run),
             self._not_finite(run),
@@ -140,7 +142,7 @@ class Judge:
             self._retained_too_long(candidate, run),
             self._untrained(candidate, run),
             self._other_objective(candidate, run),
-            unused_gradient(self.original, run),
+            None if is_read else unused,
             *(f"a strict watch warns: {finding['explanation']}" for finding in findings[:1]),
             leaking,
         )
@@ -149,6 +151,7 @@ class Judge:
             self._unfinished(candidate, run),
             self._unreferenced(candidate, run, own_question),
             candidate.doubt,
+            unused if is_read else None,
         )
         rejections = (objection and f"runs, but {objection}" for objection in objections)
         for judgement.status, reasons in ((REJECTED, rejections), (UNPROVEN, doubts)):

@@ -1,5 +1,8 @@
 """Whether each step of an optimizer uses the gradient of its own losses, and only of these."""
 
+import re
+from linecache import getlines
+
 from gradtrace.repair.intent import loss_name, optimizer_name, targets_of_calls
 from gradtrace.repair.run.observations import SAME, ZERO, ObservedCall, ProgramRun, StepTaken
 
@@ -28,6 +31,12 @@ def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
         ):
             return f"the gradient of {loss_name(call)} is cleared before a step uses it"
     return None
+
+
+def reads_gradients(run: ProgramRun) -> bool:
+    """Whether the program itself reads gradients, and does not only clear them."""
+    reading = re.compile(r"\.grad\b(?! *= |\.zero_|\.detach_)")
+    return any(reading.search(line) for file in run.files for line in getlines(file))
 
 
 def leaks(original: ProgramRun, run: ProgramRun, is_sum: bool) -> tuple[str | None, str | None]:

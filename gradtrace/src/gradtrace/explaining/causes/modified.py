@@ -85,6 +85,13 @@ CAUSES = (
         "a leaf that requires grad was changed in place while gradients were recorded",
         Fix("set inplace=False in the layer that changes {it|the leaf}", needs=("by_a_layer",)),
         Fix(
+            "change {it|the leaf} under torch.no_grad(), because this statement updates a parameter"
+            " outside of every forward pass",
+            needs=("updates_a_parameter",),
+            otherwise="compute new weights out of place, and the loss with them"
+            " (torch.func.functional_call), if the loss must train through the written value",
+        ),
+        Fix(
             "write into {it|the leaf}.clone() in the forward pass, and use that clone in place of"
             " {it|the leaf}, because the written value has a graph that no_grad() would remove",
             needs=("value_has_graph",),

@@ -2,11 +2,13 @@
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
-from traceback import walk_tb
+from traceback import walk_stack, walk_tb
 from typing import Any
+
+import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import lost_graph, source
@@ -205,6 +207,7 @@ class LeafEvidence(TextEvidence):
     """Evidence about a leaf or view that was changed or detached in place."""
 
     by_a_layer = False
+    updates_a_parameter = False
     value_has_graph = False
     in_a_loop_over_views = False
 
@@ -214,14 +217,33 @@ class LeafEvidence(TextEvidence):
         changed = self.names_of(frame.f_locals.values()) if self.by_a_layer else None
         detached = None if self.raised_at is None else source.detached_at(self.raised_at)
         self.names = {"it": changed or names_written([self.raised_at]) or detached}
-        named = [v for v in self.variables if v.name == self.names["it"]]
+        named = [*filter(self._is_named, self.variables)]
         tensors = {id(v.value) for v in named[:1]}
         same = [v for v in self.variables if id(v.value) in tensors]
         self.made_at = self._filled_at([*named[:1], *same])
         loop = None if self.frame is None else source.loop_around(self.frame)
         targets = names(loop.target, ast.Store) if isinstance(loop, ast.For) else set()
         self.in_a_loop_over_views = self.names["it"] in targets
+        self.updates_a_parameter = any(self._is_update(variable.owners) for variable in same)
         self.value_has_graph = not self.by_a_layer and self._reads_gradients()
+
+    def _is_named(self, variable: Holder) -> bool:
+        """Whether a variable is the one written, perhaps under another name of its owner."""
+        owner, _, attribute = (self.names["it"] or "").rpartition(".")
+        known = self.frame.f_locals.get(owner) if self.frame is not None else None
+        is_owned = known is not None and any(last is known for last in variable.owners[-1:])
+        is_alias = is_owned and variable.name.endswith(f".{attribute}")
+        return variable.name == self.names["it"] or is_alias
+
+    def _is_update(self, owners: Sequence[Any]) -> bool:
+        """Whether ``+=`` or the like changes a parameter, while no module's forward() runs."""
+        writes = [] if self.raised_at is None else source.writes_at(self.raised_at)
+        updates = any(isinstance(write.node, ast.AugAssign) for write in writes)
+        codes = {frame.f_code for frame, _ in walk_stack(self.frame)}
+        runs = _torch.MODULE_CALL in codes
+        of_module = any(isinstance(owner, torch.nn.Module) for owner in owners[-1:])
+        differentiable = any(call.creates_graph for call in self.timeline.calls)
+        return updates and of_module and not runs and not differentiable
 
     def _reads_gradients(self) -> bool:
         """Whether the value that is written is computed from tensors that require grad."""

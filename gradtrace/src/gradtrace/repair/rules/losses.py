@@ -33,6 +33,7 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
     """
     for statement in failure.running:
         source = statement.source
+        yield from _before_block(statement)
         needed = reads(statement.node)
         repeated: list[ast.stmt] = []
         sums: set[str] = set()
@@ -59,6 +60,23 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
         first = repeated[0] if repeated else statement.node
         title = f"again, before line {first.lineno}: {'; '.join(lines)}"
         yield from edit(kinds.FORWARD_AGAIN, title, {source: source.insert(first, before=lines)})
+
+
+def _before_block(statement: Statement) -> Iterator[Candidate]:
+    """Compute the tensors again that the statement's ``if`` block uses, at its beginning."""
+    source, block = statement.source, statement.source.parent(statement.node)
+    if isinstance(block, ast.If) and statement.node in block.body:
+        needed = reads(*block.body[: block.body.index(statement.node) + 1])
+        computing = [*statements_computing(source.before(block), needed)][:1]
+        calls = [
+            n
+            for n in computing
+            if isinstance(n.value, ast.Call) and not DRAWS.search(source.code(n))
+        ]
+        for node in calls:
+            title = f"again, before line {block.body[0].lineno}: {source.code(node)}"
+            edits = source.first_in(block.body, [source.code(node)])
+            yield from edit(kinds.FORWARD_AGAIN, title, {source: edits})
 
 
 def _from_other_loops(statement: Statement, needed: set[str]) -> Iterator[ast.Assign]:

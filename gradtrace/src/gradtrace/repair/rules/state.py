@@ -272,6 +272,30 @@ def detach_named_variables(failure: Failure) -> Iterator[Candidate]:
         yield from edit(kinds.DETACH, f"detach {tensors}", {source: edits}, question)
 
 
+def detach_where_made(failure: Failure) -> Iterator[Candidate]:
+    """Detach a tensor that depends on no trained parameter: ``self.data = layer(raw).detach()``."""
+    is_untrained = "never_trained" in failure.diagnosis.get("facts", ())
+    for source, node, line in failure.at("made_at") if is_untrained else ():
+        if isinstance(node, ast.Assign):
+            edits = source.call_method(node.value, "detach")
+            title = f"detach {source.code(node.value)} at line {line.line}"
+            yield from edit(kinds.DETACH_ONCE, title, {source: edits})
+
+
+def keep_newest_entries(failure: Failure) -> Iterator[Candidate]:
+    """Store only the newest entry: ``outputs[name] = [x]`` in place of ``.append(x)``."""
+    stored = {name.rpartition(".")[2] for name in failure.carried}
+    for source in failure.sources if failure.cause == "replay_keeps_graph" else ():
+        for entries, call in additions(source.tree):
+            container, _, key = entries.partition("[")
+            is_statement = isinstance(source.parent(call), ast.Expr)
+            if key and is_statement and container.rpartition(".")[2] in stored:
+                code = f"{entries} = [{source.code(call.args[0])}]"
+                title, edits = f"{code} at line {call.lineno}", source.replace(call, code)
+                question = f"is {entries} to hold the newest entry only?"
+                yield from edit(kinds.CLEAR, title, {source: edits}, question)
+
+
 def store_without_graph(failure: Failure) -> Iterator[Candidate]:
     """Store values without their graph: ``total += loss.item()``, ``kept.append(z.detach())``."""
     terms: list[tuple[Source, ast.expr]] = []
