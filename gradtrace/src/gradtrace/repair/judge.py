@@ -538,8 +538,8 @@ class Judge:
     def _evidence(self, candidate: Candidate, run: ProgramRun, question: str | None) -> list[str]:
         beyond = len(run.calls) - self.failing_call
         extent = "to its end" if run.status == "ended" else f"{beyond} backward calls further"
-        gone = f"the error is gone: the program ran {extent}"
-        lines = ["a strict watch no longer warns" if self._is_silent else gone]
+        ending = f"the error is gone: the program ran {extent}"
+        lines = ["a strict watch no longer warns" if self._is_silent else ending]
         is_sum = candidate.repair in _ADDITIONS
         compared = self.failing_call if candidate.repair.keeps else self.failing_call - 1
         compared = self._first_changed_gradient(candidate, run) or compared

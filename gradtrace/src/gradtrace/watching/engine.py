@@ -72,8 +72,8 @@ class Engine:
 
     def detach(self, listener: Listener) -> None:
         with self._lock:
-            others = (attached for attached in self.listeners if attached is not listener)
-            self.listeners = tuple(others)
+            listeners = (attached for attached in self.listeners if attached is not listener)
+            self.listeners = tuple(listeners)
             self._hook()
 
     def _hook(self) -> None:

@@ -299,8 +299,8 @@ class Observer(_torch_hooks.Mode):
             of_a_view=not sets_item and _torch.base_of(tensor) is not None,
         )
         self._timeline.edited(storage_of(tensor)[0], edit)
-        others = [operand for operand in operation.tensors if operand is not tensor]
-        self._cut_recorder.note_replacement(tensor, others)
+        operands = [operand for operand in operation.tensors if operand is not tensor]
+        self._cut_recorder.note_replacement(tensor, operands)
 
     def _note_changed_gradient(self, frame: FrameType | None, tensor: torch.Tensor) -> None:
         """Report a custom function's backward that modifies the gradient that it was given."""

@@ -110,8 +110,8 @@ class Evidence:
         used = [value for frame in frames for value in frame.f_globals.values()]
         codes = [v.__code__ for v in used if isinstance(v, FunctionType) and is_users(v.__code__)]
         running = [frame.f_code.co_filename for frame in frames]
-        others = [file for owner in owners for file in files_of(owner)]
-        return [*dict.fromkeys([*running, *others, *(code.co_filename for code in codes)])]
+        owner_files = [file for owner in owners for file in files_of(owner)]
+        return [*dict.fromkeys([*running, *owner_files, *(code.co_filename for code in codes)])]
 
 
 class TextEvidence(Evidence):

@@ -59,8 +59,8 @@ class Training:
         """Whether a step after this call has changed one of these storages."""
         later = [step for step in self._timeline.steps if step.last_call >= call]
         # A plain watch does not record what a step changed.
-        gone = any(step.storages is None and step.optimizer() is None for step in later)
-        return gone or any(step.storages and step.storages & {*storages} for step in later)
+        is_deleted = any(step.storages is None and step.optimizer() is None for step in later)
+        return is_deleted or any(step.storages and step.storages & {*storages} for step in later)
 
     def changed_since(self, call: BackwardCall, leaves: Iterable[torch.Tensor]) -> bool:
         """Whether a recorded change of any of these leaves is later than that backward call."""

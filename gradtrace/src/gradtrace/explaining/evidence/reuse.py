@@ -445,9 +445,11 @@ class ReuseEvidence(Evidence):
     @cached_property
     def first_trains_others(self) -> bool:
         """Whether optimizers train the shared part, but none of those of the earlier loss does."""
-        others = self._only_others(self._optimizers_of_earlier)
+        is_separate = self._only_others(self._optimizers_of_earlier)
         # If none has stepped since, those of the new part, if any, must include one of the shared.
-        return others and (bool(self._stepped) or not self._only_others(self._optimizers_of_new))
+        return is_separate and (
+            bool(self._stepped) or not self._only_others(self._optimizers_of_new)
+        )
 
     @cached_property
     def second_trains_others(self) -> bool:
@@ -456,16 +458,16 @@ class ReuseEvidence(Evidence):
             stepped = all(owner in self._stepped for owner in self._owners)
             return stepped and any(o not in self._stepped for o in self._optimizers_of_new)
         # If none has stepped, those of the earlier loss, if any, must include one of the shared.
-        others = self._only_others(self._optimizers_of_new)
-        return others and not self._only_others(self._optimizers_of_earlier)
+        is_separate = self._only_others(self._optimizers_of_new)
+        return is_separate and not self._only_others(self._optimizers_of_earlier)
 
     @cached_property
     def trained_by_another_loss(self) -> bool:
         """Whether a later call of another line, or another optimizer, trains the freed part."""
         storages = self._storages(self._inputs)
         calls = (c for c in self.timeline.calls if c.number > self.freeing.number)
-        others = (c for c in calls if c is not self.call and not self._is_made_here(c))
-        return self.first_trains_others or any(storages <= self._leaves_of(c) for c in others)
+        other_calls = (c for c in calls if c is not self.call and not self._is_made_here(c))
+        return self.first_trains_others or any(storages <= self._leaves_of(c) for c in other_calls)
 
     def _only_others(self, optimizers: Collection[torch.optim.Optimizer]) -> bool:
         """Whether none of these optimizers trains the shared part, but another one does."""

@@ -221,12 +221,12 @@ def _in_the_functions_that_read(failure: Failure, cached: Statement) -> Iterator
         and names & reads(*function.body)
     ]
     edits = [part for function in readers for part in source.first_in(function.body, lines)]
-    others = {
+    read_names = {
         name.id
         for name in source.all(ast.Name)
         if isinstance(name.ctx, ast.Load) and source.function_of(name) not in readers
     }
-    if readers and all(map(str.isidentifier, names)) and not names & others:
+    if readers and all(map(str.isidentifier, names)) and not names & read_names:
         edits += source.remove(cached.node)
     title = f"compute {', '.join(sorted(names))} where it is used"
     yield from edit(kinds.COMPUTE_AGAIN, title, {source: edits})
