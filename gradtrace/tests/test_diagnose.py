@@ -547,6 +547,7 @@ def test_the_advice_leaves_no_parameter_without_gradient(run, program, advice, s
         ("gradient_of_the_columns_read", "add zeros for elements that it does not use"),
         ("penalty_on_a_gradient_from_numpy", "operations that have a derivative: without detach()"),
         ("inner_step_of_parameters_not_used", "computed from fast out of place"),
+        ("layer_updated_by_its_gradient", "If the loss must depend on the change"),
         ("rows_of_a_layer_edited", "change layer.weight under torch.no_grad(), because"),
         ("vector_backward", "average loss first"),
         ("grad_of_vector", "pass grad_outputs=torch.ones_like(y)"),

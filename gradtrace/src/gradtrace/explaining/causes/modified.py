@@ -87,7 +87,7 @@ CAUSES = (
         Fix(
             "change {it|the leaf} under torch.no_grad(), because this statement updates a parameter"
             " outside of every forward pass",
-            needs=("updates_a_parameter",),
+            needs=("value_has_graph", "updates_a_parameter"),
             otherwise="compute new weights out of place, and the loss with them"
             " (torch.func.functional_call), if the loss must train through the written value",
         ),
