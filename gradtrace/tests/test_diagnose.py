@@ -199,6 +199,7 @@ def test_silent_failure_is_found(program, run):
         ("adapter_in_a_reentrant_checkpoint", "call checkpoint(..., use_reentrant=False)"),
         ("inner_steps_of_a_copy", "compute the loss from net.weight, net.bias, because deepcopy()"),
         ("retained_recurrence", "detach h at the end of each iteration"),
+        ("losses_of_examples_added_up", "detach total at the end of each iteration"),
     ],
 )
 def test_advice_on_a_silent_failure_follows_from_its_facts(name, words, run):
@@ -579,6 +580,16 @@ for _ in range(2):
     assert "for key, tensor in memory.items()" in tensors.fix
     _, mixed, _ = run(program.replace("OTHER", other))
     assert "detach every tensor in memory" in mixed.fix
+
+
+def test_a_gradient_that_the_program_has_replaced_has_lost_its_graph_there(run):
+    _, found, _ = run("""import torch
+w = torch.ones(2, requires_grad=True)
+(gradient,) = torch.autograd.grad(w.pow(3).sum(), w, create_graph=True)
+w.grad = gradient.detach()
+w.grad.pow(2).sum().backward()
+""")
+    assert (found.cause, _line(found.began_at)) == ("detach_wrong_place", 4)
 
 
 def test_an_error_that_no_backward_raised_has_the_programs_line(run):
