@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from gradtrace.repair import kinds, proof_text
-from gradtrace.repair.intent import targets_of_calls
+from gradtrace.repair.intent import loss_name, targets_of_calls
 from gradtrace.repair.judge import OPEN, PROVEN, REJECTED, UNPROVEN, Judge, Judgement
 from gradtrace.repair.kinds import Repair
 from gradtrace.repair.proof import Proof, _classify, is_senseless
@@ -551,6 +551,18 @@ def test_clearing_after_ones_own_step_says_nothing_about_the_next_loss():
         optimizers=TWO_NETWORKS,
     )
     assert targets_of_calls(run) == {1: {1}, 2: {0}}
+
+
+@pytest.mark.parametrize(
+    "text, name",
+    [
+        ("(d_loss / 2).backward()", "(d_loss / 2)"),
+        ("(loss.backward(), step())", "loss"),
+        ("torch.autograd.grad(loss, w)", "backward call 3"),
+    ],
+)
+def test_a_loss_has_the_name_on_which_backward_was_called(text, name):
+    assert loss_name(backward(3, 1.0, text)) == name
 
 
 def test_a_step_before_the_last_backward_call_does_not_explain_why_gradients_are_cleared():

@@ -90,7 +90,7 @@ def optimizer_name(run: ProgramRun, index: int) -> str:
 
 def loss_name(call: ObservedCall) -> str:
     """Return the expression on which backward was called, or a text with the call's number."""
-    match = re.search(r"([\w.\[\]'\"()+ -]+?)\.backward\(", call.text)
+    match = re.search(r"([\w.\[\]'\"()+ */-]+?)\.backward\(", call.text)
     if match:
         name = match[1].strip()
         return name if name.count("(") == name.count(")") else name.lstrip("(")
