@@ -1,4 +1,4 @@
-# obeys: compute the result from params itself
+# obeys: compute the result with params
 from collections import OrderedDict
 
 import torch

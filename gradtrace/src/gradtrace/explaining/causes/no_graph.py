@@ -139,8 +139,8 @@ CAUSES = (
             otherwise="compute the result from {it|the input}, if its gradient is needed",
         ),
         Fix(
-            "compute the result with parameters that are computed from {it|the inputs} out of place"
-            " (for a module by torch.func.functional_call), not with {copy|a copy}",
+            "compute the result with {it|the inputs}, or parameters computed from {it|them} out of"
+            " place (for a module by torch.func.functional_call), not with {copy|a copy}",
             needs=("a_copy_takes_part",),
             otherwise="request the gradients of {copy|the copy} instead, if they are to be trained",
         ),
