@@ -41,6 +41,7 @@ from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining import diagnose, silent
 from gradtrace.explaining.diagnosis import Diagnosis
+from gradtrace.watching.call_sites import in_forward
 from gradtrace.watching.engine import engine
 from gradtrace.watching.operations import Observer
 from gradtrace.watching.record import BackwardCall, Record
@@ -270,6 +271,10 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         observer = self._observer
         if observer is not None and observer.of_this_thread and not _torch.is_intercepted():
             observer.note_same_memory(parameter, data)
+            frame = user_frame(sys._getframe(1))
+            if frame is not None and in_forward(frame):
+                made = Location.of(frame), data.requires_grad
+                self._record.timeline.made_in_forward[id(parameter)] = made
 
     @guarded
     def compiled(self, inside: bool) -> None:

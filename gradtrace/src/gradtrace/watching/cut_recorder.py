@@ -96,7 +96,9 @@ class CutRecorder:
         numbers = [*operation.args, *operation.kwargs.values()]
         cuts = [*filter(None, (*map(self._cut_of, values), self._of_numbers(numbers)))]
         if node is not None and cuts:
-            self._cuts.use(node, cuts)
+            # A function may return one of its arguments, which another operation computed.
+            if _torch.sequence_nr(node) >= operation.sequence_nr:
+                self._cuts.use(node, cuts)
             if any(tensor.is_leaf and tensor.requires_grad for tensor in operation.tensors):
                 for earlier in with_origins(cut for cut in cuts if not cut.feeds):
                     earlier.feeds = True

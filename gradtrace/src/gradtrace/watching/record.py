@@ -17,7 +17,7 @@ import threading
 import warnings
 import weakref
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
@@ -351,6 +351,12 @@ class Timeline:
         # Of each optimizer the calls whose gradients its last step used.
         self.followed = weakref.WeakKeyDictionary[torch.optim.Optimizer, list[BackwardCall]]()
         self.strays: dict[int, Stray] = {}  # leaves of no optimizer, by their identity
+        # Parameters that a forward pass made, by their identity: those since the last backward
+        # call, with their line and whether they were made of values with a graph, and those that
+        # the call reached; and how many calls reached parameters of each line.
+        self.made_in_forward: dict[int, tuple[Location, bool]] = {}
+        self.made_and_reached: dict[int, Location] = {}
+        self.calls_of_made: Counter[Location] = Counter()
         self.lines = Lines()
         self.cuts = Cuts()
         self.left: Cut | None = None  # where a value last left for Python or numpy

@@ -123,6 +123,15 @@ CAUSES = (
         ),
     ),
     _silent(
+        "made_in_forward",
+        "each forward pass creates {it|parameters} anew, with new values that no optimizer has ever"
+        " changed, so the gradients are discarded",
+        Unproven(
+            "create {it|the parameters}, or the layer that holds them, once, in __init__(), before"
+            " the optimizer is created"
+        ),
+    ),
+    _silent(
         "gradient_leaks",
         "two losses have added gradients to {it|some parameters}, and one of them trains another"
         " optimizer's parameters, so the step follows both losses",

@@ -10,7 +10,12 @@ import torch
 
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.silent.growth import growing, leaks, unused_sums
-from gradtrace.explaining.silent.parameters import in_no_optimizer, never_trained, untrained
+from gradtrace.explaining.silent.parameters import (
+    in_no_optimizer,
+    made_in_forward,
+    never_trained,
+    untrained,
+)
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.explaining.silent.unnoticed_changes import changed_unnoticed
 from gradtrace.explaining.silent.useless_steps import in_gradients, note_gradients, zero_derivatives
@@ -40,6 +45,7 @@ def in_backward(graph: PendingBackward) -> Iterator[Diagnosis]:
     yield from changed_unnoticed(graph)
     yield from stale_casts(graph)
     yield from in_no_optimizer(graph)
+    yield from made_in_forward(graph)
     yield from zero_derivatives(graph)
     yield from growing(graph)
     if len(timeline.sums):

@@ -10,6 +10,7 @@ from typing import Any
 from gradtrace import _torch
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import Found, Location, namespace, reach, user_frames
+from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.carriers import Holder, name_of, without_index
@@ -113,13 +114,27 @@ def leaks(
 
 
 def _spans_iterations(timeline: Timeline, node: _torch.LiveNode) -> bool:
-    """Whether a graph contains parts that several iterations freed, so that no call can use it."""
+    """Whether a graph contains parts of several iterations, so that no call can use it.
+
+    Three iterations have freed parts, or steps of one optimizer, which changed the graph's own
+    leaves, separate five.
+    """
+    nodes = walk([node])[0]
     # Optimizer steps tell apart the iterations.
     ends = [end.sequence_nr for end in timeline.steps]
-    calls = {call for inner in walk([node])[0] if (call := freed_by(inner)) is not None}
+    calls = {call for inner in nodes if (call := freed_by(inner)) is not None}
     iterations = {(call.location, bisect.bisect(ends, call.sequence_nr)) for call in calls}
     lines = Counter(location for location, _ in iterations if ends)
-    return max(lines.values(), default=len(calls) // LONG * _SPENT) >= _SPENT
+    if max(lines.values(), default=len(calls) // LONG * _SPENT) >= _SPENT:
+        return True
+    leaves = {storage_of(n.variable)[0] for n in nodes if isinstance(n, _torch.LEAF)}
+    changes: dict[int, list[int]] = {}
+    for step in timeline.steps:
+        if step.storages and step.storages & leaves:
+            changes.setdefault(id(step.optimizer()), []).append(step.sequence_nr)
+    numbers = [_torch.sequence_nr(n) for n in nodes if not isinstance(n, _torch.LEAF)]
+    separated = ({bisect.bisect(steps, number) for number in numbers} for steps in changes.values())
+    return any(len(parts) > _GROWING for parts in separated)
 
 
 def _of_many_iterations(timeline: Timeline, entries: list[Found], ended: bool) -> bool:

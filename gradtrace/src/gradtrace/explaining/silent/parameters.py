@@ -21,13 +21,14 @@ from gradtrace.autograd.frames import (
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence import carriers
-from gradtrace.explaining.evidence.optimizers import storages_of
+from gradtrace.explaining.evidence.optimizers import Training, storages_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.cuts import Cut
 from gradtrace.watching.record import Stray, Timeline, Untrained, parameters_of
 
 _FEW, _LATEST = 2, 8  # the first and last step at which missing gradients are examined
 _MAX_STRAYS = 10_000
+_REMADE = 4  # backward calls that reach parameters which one line has made
 _GROWN = 2  # times that a gradient has grown without being cleared
 _COPIES = re.compile(r"\b(deepcopy|(load_)?state_dict)\b")
 
@@ -89,6 +90,30 @@ def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
             grown.append(leaf)
     if grown:
         yield from _strays(graph, grown, stepped)
+
+
+def made_in_forward(graph: PendingBackward) -> Iterator[Diagnosis]:
+    """Yield findings about parameters that each forward pass creates, so that no step uses them.
+
+    The program may read their gradients, as an attack does, or give them to an optimizer.
+    """
+    timeline = graph.timeline
+    made, timeline.made_in_forward = timeline.made_in_forward, {}
+    if not made or not graph.call.whole:
+        return
+    leaves = [leaf for leaf in graph.leaves.values() if id(leaf) in made]
+    timeline.made_and_reached = {id(leaf): made[id(leaf)][0] for leaf in leaves}
+    for place in {*timeline.made_and_reached.values()}:
+        timeline.calls_of_made[place] += 1
+        # A parameter made of computed values cuts those off, which never_trained() reports.
+        created = [leaf for leaf in leaves if made[id(leaf)] == (place, False)]
+        if (
+            timeline.calls_of_made[place] == _REMADE
+            and timeline.steps
+            and created
+            and not Training(timeline, graph.call.leaves).held(created)
+        ):
+            yield graph.finding("made_in_forward", place, carried_by=names_of(created))
 
 
 def _strays(
@@ -157,6 +182,8 @@ def _replaced(
     timeline.suspects.update((_torch.tensor_identity(parameters[i]), {}) for i in entry.places)
     # If all are out of reach, they may still be trained.
     in_use = any(id(parameter) in reachable for parameter in parameters)
+    if max(timeline.calls_of_made.values(), default=0) >= _FEW:
+        return  # the forward pass replaces them, so a later optimizer would not hold them either
     if replaced and (in_use or _trains_no_leaf(timeline)):
         created_at = (
             Location(user_frame.f_code.co_filename, line)
@@ -192,8 +219,10 @@ def _cut_off(
             or (_may_be_used(cut) and not meant)
         }
         cut = min(cuts, key=cuts.__getitem__, default=None)
-        if cut is None or cut.location is None or source.is_conditional(cut.location):
-            continue  # or the program decides when the parameter is trained
+        if cut is None or cut.location is None:
+            continue
+        if cut.how != "checkpoint" and source.is_conditional(cut.location):
+            continue  # the program decides when the parameter is trained
         if _is_trained_elsewhere(timeline, entry, parameters[i]):
             continue
         if not _is_changed_otherwise(timeline, parameters[i]):
