@@ -641,3 +641,50 @@ def test_the_text_of_an_error_names_its_function():
     assert (diagnosis.family, diagnosis.cause) == ("unsupported", cause)
     assert diagnosis.carried_by == "Cube"
     assert diagnosis.confidence == "likely"  # its advice is not proven
+
+
+GAN = """
+G, D = nn.Linear(2, 3), nn.Linear(3, 1)
+opt_g, opt_d = (torch.optim.SGD(net.parameters(), 0.1) for net in (G, D))
+for i in range(8):
+    fake = G(torch.randn(4, 2))
+    (-D(fake).mean()).backward()
+    if i % 2 or not {adds_up}:
+        opt_g.step()
+        opt_g.zero_grad()
+    (D(fake.detach()).mean() - D(torch.randn(4, 3)).mean()).backward()
+    if i % 2 or not {adds_up}:
+        opt_d.step()
+        opt_d.zero_grad()
+"""
+REPLACED = """
+net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+opt = torch.optim.SGD(net.parameters(), 0.1)
+net[0], net[2] = nn.Linear(3, {width}), nn.Linear({width}, 1)
+for _ in range(5):
+    opt.zero_grad()
+    net(torch.randn(6, 3)).pow(2).mean().backward()
+    opt.step()
+"""
+SHARED = """
+w, obs = nn.Parameter(torch.ones(3)), torch.rand(3)
+array = obs.numpy()
+loss = (w * obs).sum()
+array += 1
+loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "advice"),
+    [
+        (GAN.format(adds_up=False), "gradient_leaks", "by optimizer.zero_grad()"),
+        (GAN.format(adds_up=True), "gradient_leaks", "by requires_grad_(False), while the other"),
+        (REPLACED.format(width=4), "in_no_optimizer", "copy the new values"),
+        (REPLACED.format(width=2), "in_no_optimizer", "create the optimizer after"),
+        (SHARED, "data_edit_silent", "obs.clone()"),
+    ],
+)
+def test_advice_of_a_silent_failure_follows_from_a_fact(run, text, cause, advice):
+    finding = next(f for f in run(_HEAD + text).findings if f.cause == cause)
+    assert advice in finding.text().partition("fix:")[2].splitlines()[0]

@@ -60,12 +60,12 @@ def expression_read(made: Chain, read: Chain) -> str | None:
             return None
         if made_at != read_at:
             file = code.co_filename
-            making, reading = (_simple_statement(file, line) for line in (made_at, read_at))
+            making, reading = (simple_statement(file, line) for line in (made_at, read_at))
             return None if making is None or reading is None else passed_on(making, reading)
     return None
 
 
-def _simple_statement(file: str, line: int) -> ast.stmt | None:
+def simple_statement(file: str, line: int) -> ast.stmt | None:
     """Return the statement at a line, unless it contains others."""
     statements = (node for node in _nodes(file, ast.stmt) if not hasattr(node, "body"))
     return next((node for node in statements if covers(node, line)), None)

@@ -27,6 +27,7 @@ from gradtrace.watching.operation_kinds import (
 from gradtrace.watching.record import Region, Timeline, freed_by
 
 _RANKS = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # of kinds of cuts: likely causes first
+_EXPLICIT = ("detach", "data", "copy")  # cuts of one tensor
 _SAMPLE = 64  # elements of a tensor that are compared with the numbers that Python read
 
 
@@ -73,15 +74,22 @@ class CutRecorder:
         location = user_location() if cut is None else cut.location
         exit_cut = timeline.left = Cut("copy", location, tuple(tensor.shape))
         exit_cut.origins = () if cut is None else (cut,)
-        node = _torch.grad_fn_of(tensor)
-        exit_cut.unused = node is not None and freed_by(node) is None
+        exit_cut.unused = bool(_unused([tensor]))
         timeline.left_after = timeline.last_call
+        timeline.terms.note_read(values, location)
+        timeline.terms.note_cut(_unused([tensor]), location)
         if timeline.suspects:
             is_shared = tensor.numel() > 0 and not isinstance(values, (float, list))
             self._cuts.set_read(_elements(tensor) if is_shared else values, exit_cut)
             exit_cut.feeds = in_forward(frame)
             if tensor.requires_grad:
                 timeline.cut_off([tensor], exit_cut, meant=False)
+
+    def note_addition(self, operation: Operation) -> None:
+        """Record a constant that is added to a value with a graph, if its graph was cut off."""
+        cuts = (self._cuts.get(tensor) for tensor in operation.tensors if not tensor.requires_grad)
+        place = next((cut.location for cut in cuts if cut and cut.how in _EXPLICIT), None)
+        self._timeline.terms.note_addition(operation, place)
 
     def note_use(self, operation: Operation, output: torch.Tensor) -> None:
         """Record the values without a graph from which a result with a graph was computed.
@@ -137,6 +145,8 @@ class CutRecorder:
         if origins - {cut} and timeline.suspects:  # the replaced cut is an origin, too
             cut = replace(cut, origins=(*origins, *cut.origins))
         self._cuts.set(output, cut)
+        if operation.kind is DETACH:
+            timeline.terms.note_cut(_unused(operation.tensors), cut.location)
         if not timeline.suspects:
             return
         if operation.kind is DETACH and not any(tensor.is_leaf for tensor in operation.tensors):
@@ -242,6 +252,13 @@ class CutRecorder:
 
 def _storages(tensors: Iterable[torch.Tensor]) -> frozenset[int]:
     return frozenset(storage_of(tensor)[0] for tensor in tensors)
+
+
+def _unused(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the tensors whose graph no backward call has freed."""
+    nodes = map(_torch.grad_fn_of, tensors)
+    pairs = zip(tensors, nodes, strict=True)
+    return [tensor for tensor, node in pairs if node is not None and freed_by(node) is None]
 
 
 def _elements(tensor: torch.Tensor) -> list[float]:

@@ -29,6 +29,7 @@ from gradtrace import _torch, _torch_hooks
 from gradtrace.autograd.frames import Chain, Location
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, walk
+from gradtrace.watching.constant_terms import ConstantTerms
 from gradtrace.watching.cuts import Cut, Cuts, with_origins
 
 T = TypeVar("T")
@@ -361,6 +362,7 @@ class Timeline:
         self.cuts = Cuts()
         self.left: Cut | None = None  # where a value last left for Python or numpy
         self.left_after = 0  # the number of the backward before that
+        self.terms = ConstantTerms()
         self.first_order: dict[int, Cut] = {}  # by the number of the node that used the gradient
         # Of custom functions, the line that computed a value which a backward call used.
         self.intermediates: dict[str, tuple[Location | None, BackwardCall]] = {}

@@ -45,6 +45,10 @@ CAUSES = (
             needs=("a_leaf",),
             otherwise="make this backward() call before the change",
         ),
+        Fix(
+            "compute with {it|the tensor}.clone(), because others write into its memory",
+            needs=("shares_memory",),
+        ),
         Fix("edit a clone. To get PyTorch's error, use .detach() instead of .data"),
     ),
     _silent(
@@ -112,6 +116,9 @@ CAUSES = (
         "in_no_optimizer",
         "no optimizer holds {it|some parameters}, whose gradients are computed by a loss that"
         " trains other parameters: the values never change, and the gradients are never cleared",
+        Unproven(
+            "create the optimizer after {it|the parameter} has been replaced", needs=("reshaped",)
+        ),
         Fix(
             "copy the new values into the old parameter under torch.no_grad()",
             needs=("replaced",),
@@ -120,6 +127,15 @@ CAUSES = (
         Unproven(
             "put the modules into nn.ModuleList or nn.ModuleDict, and parameters into"
             " nn.ParameterList, because model.parameters() does not search a plain list or dict"
+        ),
+    ),
+    _silent(
+        "constant_term",
+        "a term of this loss was detached, or read as a number, before it was added, so it trains"
+        " nothing",
+        Fix(
+            "add the term itself, without detach(), .data, .item() or numpy",
+            otherwise="leave the term out of this loss, if it is only reported",
         ),
     ),
     _silent(
@@ -139,6 +155,13 @@ CAUSES = (
             "limit this backward() call to its own parameters, by"
             " backward(inputs=list({own|own}.parameters()))",
             needs=("together",),
+        ),
+        Fix(
+            "freeze {it|these parameters}, by requires_grad_(False), while the other loss is"
+            " computed",
+            needs=("adds_up",),
+            otherwise="limit the other loss's backward() to its own parameters, by"
+            " backward(inputs=list(...))",
         ),
         Fix(
             "clear these gradients before this loss's backward(), by optimizer.zero_grad()",

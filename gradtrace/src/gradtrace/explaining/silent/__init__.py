@@ -20,6 +20,7 @@ from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.explaining.silent.unnoticed_changes import changed_unnoticed
 from gradtrace.explaining.silent.useless_steps import in_gradients, note_gradients, zero_derivatives
 from gradtrace.explaining.silent.wrong_gradients import (
+    constant_terms,
     in_step,
     leaking,
     note_optimizers,
@@ -37,6 +38,7 @@ def in_backward(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield findings about the backward pass that is about to run."""
     timeline = graph.timeline
     yield from used_without_graph(graph)
+    yield from constant_terms(graph)
     yield from still_scaled(graph)
     yield from saved_intermediates(graph)
     note_optimizers(graph)

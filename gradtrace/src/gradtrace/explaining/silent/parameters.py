@@ -137,9 +137,11 @@ def _strays(
         if variable is not None and (hidden or replaced):
             place = carriers.filled_at(variable, first=hidden)
             places.setdefault(place, []).append(leaf)
-    facts = ("replaced",) if replaced else ()
+    shapes = {parameter.shape for parameter in replaced}
     for place, leaves in places.items():
         began_at = place or graph.call.location
+        is_reshaped = any(leaf.shape not in shapes for leaf in leaves)
+        facts = ("replaced", "reshaped")[: 1 + is_reshaped] if replaced else ()
         names = names_of(leaves)
         yield graph.finding("in_no_optimizer", began_at, carried_by=names, facts=facts)
 

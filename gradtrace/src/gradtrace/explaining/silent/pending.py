@@ -65,6 +65,14 @@ class PendingBackward:
         nodes = (node for i, node in enumerate(self.live) if i not in self.leaves)
         return [*map(_torch.sequence_nr, nodes)]
 
+    def number_of(self, i: int) -> int | None:
+        """Return the sequence number of a node; None for a leaf."""
+        return None if i in self.leaves else _torch.sequence_nr(self.live[i])
+
+    def index_of(self, number: int) -> int:
+        """Return the index of the node with this sequence number."""
+        return next(i for i in range(len(self.live)) if self.number_of(i) == number)
+
     @property
     def oldest(self) -> int:
         return min(self.numbers, default=0)

@@ -9,7 +9,7 @@ import torch
 from gradtrace import _torch
 from gradtrace._torch import LiveNode
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import Location, namespace, user_frames
+from gradtrace.autograd.frames import Found, Location, namespace, user_frames, user_variables
 from gradtrace.autograd.nodes import ALIVE, PACKED
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
@@ -56,10 +56,24 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
                 continue
             else:
                 began_at = _write_to(timeline, export, saved_by) or export.location
+                facts["shares_memory"] = True
             criterion = next(c for c in CRITERIA["silent"] if all(facts[name] for name in c.facts))
             holding = {name for name, holds in facts.items() if holds}
+            names = (v.name for v in user_variables(sys._getframe(1)) if _holds(v, saved.storage))
             made_at = timeline.line_of(saved_by)
-            yield graph.finding(criterion.cause, began_at, made_at=made_at, facts=holding)
+            yield graph.finding(
+                criterion.cause,
+                began_at,
+                made_at=made_at,
+                facts=holding,
+                carried_by=next(names, None),
+            )
+
+
+def _holds(variable: Found, storage: int) -> bool:
+    """Whether a variable is a tensor without a graph that has this storage."""
+    tensor = variable.value
+    return _torch.grad_fn_of(tensor) is None and storage_of(tensor)[0] == storage
 
 
 def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:

@@ -20,6 +20,7 @@ from gradtrace.explaining.evidence.optimizers import Training, storages_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import OF_SCALED_TAG, SCALED_TAG, Timeline, parameters_of
 
+_NEVER = 2**63  # a call that no program reaches
 _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer may make thousands
 # Operations whose result is scaled as their input is.
 _LINEAR = (
@@ -39,8 +40,37 @@ def used_without_graph(graph: PendingBackward) -> Iterator[Diagnosis]:
     first_order = graph.timeline.first_order
     for sequence_nr in first_order.keys() & graph.numbers if first_order else ():
         cut = first_order.pop(sequence_nr)
-        if (cut.through - cut.of) & graph.call.leaves:
+        is_term = _is_linear(graph.index_of(sequence_nr), graph)
+        through = cut.through if is_term else cut.through - cut.of
+        if through & graph.call.leaves:
             yield graph.finding("create_graph_missing", cut.location)
+
+
+def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
+    """Yield findings about terms of this loss that were detached, or read, before they were added.
+
+    They would train parameters of this loss, and no other call has used their graph in two
+    iterations. The parts of ``soft + (hard - soft).detach()`` are meant.
+    """
+    timeline, terms = graph.timeline, graph.timeline.terms
+    trained = frozenset().union(*map(storages_of, timeline.optimizers)) & graph.call.leaves
+    retaining = [c.leaves for c in timeline.calls if c.keeps_graph and c is not graph.call]
+    for place, value in terms.detached.items():
+        if value is not None and value.root in graph.numbers:
+            terms.calls[place] = _NEVER
+    for number in terms.added.keys() & graph.numbers:
+        place = terms.added.pop(number)
+        value = terms.detached.setdefault(place, None)
+        i = graph.index_of(number)
+        if value is None or not value.leaves & trained or not _is_linear(i, graph):
+            continue
+        is_meant = any(graph.number_of(j) in value.numbers for j in graph.links[i])
+        if is_meant or any(leaves >= value.leaves for leaves in retaining):
+            continue
+        first = terms.calls.setdefault(place, graph.call.number)
+        if any(first <= step.last_call < graph.call.number for step in timeline.steps):
+            terms.calls[place] = _NEVER
+            yield graph.finding("constant_term", place)
 
 
 def still_scaled(graph: PendingBackward) -> Iterator[Diagnosis]:
@@ -49,22 +79,25 @@ def still_scaled(graph: PendingBackward) -> Iterator[Diagnosis]:
         return
     for i, node in enumerate(graph.live):
         made_at = None if i in graph.leaves else node.metadata.get(OF_SCALED_TAG)
-        if made_at is not None and not _is_unscaled(i, graph):
+        if made_at is not None and not _is_linear(i, graph, ends_at_factor=True):
             yield graph.finding("gradient_still_scaled", made_at)
 
 
-def _is_unscaled(start: int, graph: PendingBackward) -> bool:
-    """Whether every use of a gradient first divides or multiplies it by a number."""
+def _is_linear(start: int, graph: PendingBackward, ends_at_factor: bool = False) -> bool:
+    """Whether the loss is a sum, with factors, in which the result of a node is a summand.
+
+    ``ends_at_factor`` asks only whether each use is such a sum up to a first factor, a number.
+    """
     pending, visited = [*graph.users[start]], set()
     for i in pending:
         if i in visited:
             continue
         visited.add(i)
         name = type(graph.live[i]).__name__
-        by_a_number = name in ("MulBackward0", "DivBackward0") and len(graph.links[i]) == 1
-        if name.partition("Backward")[0] in _LINEAR:
+        is_factor = name in ("MulBackward0", "DivBackward0") and len(graph.links[i]) == 1
+        if name.partition("Backward")[0] in _LINEAR or (is_factor and not ends_at_factor):
             pending += graph.users[i]
-        elif not by_a_number or SCALED_TAG in graph.live[i].metadata:
+        elif not is_factor or SCALED_TAG in graph.live[i].metadata:
             return False
     return True
 
@@ -140,12 +173,14 @@ def _leaks(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Dia
             lines = [call.location.text if call.location else "" for call in (own, other)]
             named = [named_like(line, described) for line in lines]
             if has_stepped or named == [optimizer, feeding]:
+                earlier = (c for c in followed if c.number < own.number)
+                adds_up = any(c.location == own.location for c in earlier)
                 yield finding(
                     "gradient_leaks",
                     own.location,
                     other.location,
                     described[optimizer],
-                    facts=() if has_stepped else ("together",),
+                    facts=("adds_up",) if adds_up else () if has_stepped else ("together",),
                     own=module_of(parameters_of(feeding)),
                 )
     for partner in [o for o in timeline.followed if o is not optimizer]:

@@ -25,11 +25,18 @@ def create_graph(failure: Failure) -> Iterator[Candidate]:
     for source, node, _ in failure.running:  # a gradient computed earlier in the same function
         in_function = source.all(ast.Call, source.scope_of(node))
         calls |= {call: source for call in in_function if method_called(call) == "grad"}
-    for call, source in calls.items():
-        if keyword(call, "create_graph") is None:
-            title = f"create_graph=True at line {call.lineno}"
-            edits = source.set_keywords(call, create_graph="True")
-            yield from edit(kinds.CREATE_GRAPH, title, {source: edits})
+    single = {c: source for c, source in calls.items() if keyword(c, "create_graph") is None}
+    groups = [[call] for call in single]
+    gradients = [call for call in single if method_called(call) == "grad"]
+    if failure.cause == "create_graph_missing" and len(gradients) > 1:
+        groups = [gradients]  # a loss that compares gradients needs the graphs of all
+    for group in groups:
+        edits: dict[Source, list[Edit]] = {}
+        for call in group:
+            new = single[call].set_keywords(call, create_graph="True")
+            edits.setdefault(single[call], []).extend(new)
+        lines = " and ".join(str(call.lineno) for call in group)
+        yield from edit(kinds.CREATE_GRAPH, f"create_graph=True at line {lines}", edits)
 
 
 def options(failure: Failure) -> Iterator[Candidate]:
@@ -118,7 +125,7 @@ def flags(failure: Failure) -> Iterator[Candidate]:
 
 def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
     """Remove ``detach()``, ``item()`` and the like, or move it to one operand."""
-    is_cut_off = failure.cause == "never_trained"
+    is_cut_off = failure.cause in ("never_trained", "constant_term")
     if failure.family not in ("no_graph", None, "unused_input") and not is_cut_off:
         return
     question = _question(failure)
@@ -143,6 +150,11 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
                 continue
             edits = source.drop_call(call)
             yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, of_cut)
+            match call.func.value:
+                case ast.Call(func=ast.Attribute(value=tensor, attr=name)) if name in _CUTS:
+                    edits = source.replace(call, source.code(tensor))
+                    title = f"without .{name}().{method_called(call)}() at line {line}"
+                    yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, of_cut)
             for operand in _operands(source, call.func.value):
                 title = f"detach {operand.id} only, in {source.code(call)}"
                 moved = [*source.call_method(operand, "detach"), *edits]
@@ -155,6 +167,27 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
                 edits = source.replace(attribute, code)
                 yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, question)
         yield from _stacked(source, statement.node)
+
+
+def read_after_backward(failure: Failure) -> Iterator[Candidate]:
+    """Detach a term of a loss, or read its number, after the loss has called backward()."""
+    ends = failure.at("raised_at") if failure.cause == "constant_term" else []
+    for statement, end in itertools.product(failure.at("began_at"), ends):
+        source, node = statement.source, statement.node
+        match node:
+            case ast.Assign([ast.Name(name)], ast.Call() as value):
+                tensor: ast.expr = value
+            case _:
+                continue
+        while isinstance(tensor, ast.Call) and method_called(tensor) in _CUTS:
+            tensor = tensor.func.value if isinstance(tensor.func, ast.Attribute) else tensor.args[0]
+        if end.source is source and node in source.before(end.node) and tensor is not value:
+            cut = source.code(value).removeprefix(source.code(tensor))
+            later = source.insert(end.node, after=[f"{name} = {name}{cut}"])
+            is_same = source.code(tensor) == name
+            edits = source.remove(node) if is_same else source.replace(value, source.code(tensor))
+            title = f"{name}{cut} after line {end.line.line}"
+            yield from edit(kinds.KEEP_GRADIENT, title, {source: [*edits, *later]})
 
 
 def without_data(failure: Failure) -> Iterator[Candidate]:
