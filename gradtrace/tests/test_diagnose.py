@@ -666,6 +666,19 @@ for _ in range(5):
     net(torch.randn(6, 3)).pow(2).mean().backward()
     opt.step()
 """
+CODES = """
+encoder, codes = nn.Linear(3, 2), nn.Parameter(torch.randn(4, 2))
+class Quantizer(nn.Module):
+    def forward(self, z):
+        code = codes[torch.cdist(z, codes).argmin(1)]
+        return z + (code - z).detach()
+quantizer, opt = Quantizer(), torch.optim.SGD([*encoder.parameters(), codes], 0.1)
+for _ in range(5):
+    opt.zero_grad()
+    z = encoder(torch.randn(6, 3))
+    (quantizer(z) - z.detach()).pow(2).mean().backward()
+    opt.step()
+"""
 SHARED = """
 w, obs = nn.Parameter(torch.ones(3)), torch.rand(3)
 array = obs.numpy()
@@ -682,6 +695,7 @@ loss.backward()
         (GAN.format(adds_up=True), "gradient_leaks", "by requires_grad_(False), while the other"),
         (REPLACED.format(width=4), "in_no_optimizer", "copy the new values"),
         (REPLACED.format(width=2), "in_no_optimizer", "create the optimizer after"),
+        (CODES, "never_trained", "from the value before this line"),
         (SHARED, "data_edit_silent", "obs.clone()"),
     ],
 )

@@ -126,7 +126,7 @@ def list_candidates(tmp_path):
         path = tmp_path / "train.py"
         path.write_text(text, encoding="utf-8")
         raised_at = tuple(ProgramLine(str(path), line, "<module>") for line in lines)
-        for key in ("began_at", "made_at"):
+        for key in ("began_at", "made_at", "raised_at"):
             if key in diagnosis:
                 diagnosis[key] = {"file": str(path), "line": diagnosis[key]}
         error = diagnosis.pop("error", "RuntimeError")
@@ -409,6 +409,28 @@ def test_a_silent_failure_has_candidates(list_candidates, text, cause, line, exp
         text, line, family="silent", cause=cause, began_at=line, carried_by="net.m[0].weight"
     )
     assert any(expected in text for one in listed for text in one.edits.values())
+
+
+def test_a_term_is_read_after_its_loss_has_called_backward(list_candidates):
+    text = "c = g(x).detach().item()\nloss = f(x) + c\nloss.backward()\nlog(c)\n"
+    places = {"began_at": 1, "raised_at": 3}
+    listed = list_candidates(text, 3, family="silent", cause="constant_term", **places)
+    wanted = "c = g(x)\nloss = f(x) + c\nloss.backward()\nc = c.detach().item()\nlog(c)\n"
+    assert wanted in edited(listed, "c.detach().item() after line 3")
+
+
+def test_all_gradients_that_a_loss_compares_get_a_graph(list_candidates):
+    text = "a = grad(f, w)\nb = grad(g, w)\n(a - b).backward()\n"
+    missing = {"family": "silent", "cause": "create_graph_missing", "began_at": 1}
+    kind = "create_graph"
+    listed = [one.title for one in list_candidates(text, 3, **missing) if one.repair.name == kind]
+    assert listed == ["create_graph=True at line 1 and 2"]
+
+
+def test_no_straight_through_estimator_is_removed(list_candidates):
+    text = "q = x + (y - x).detach()\nloss(q).backward()\n"
+    listed = list_candidates(text, 2, family="silent", cause="never_trained", began_at=1)
+    assert {"keep_gradient", "move_detach"}.isdisjoint(one.repair.name for one in listed)
 
 
 RESET = """\

@@ -16,6 +16,7 @@ from gradtrace.autograd.syntax import (
     Function,
     Loop,
     detached_in_place,
+    is_straight_through,
     names,
     pairs_of,
     passed_on,
@@ -147,6 +148,12 @@ def detached_at(place: Location) -> str | None:
     """Return the tensor that a line detaches in place."""
     calls = (call for call in _nodes(place.file, ast.Call) if covers(call, place.line))
     return next((ast.unparse(x) for x in map(detached_in_place, calls) if x is not None), None)
+
+
+def has_straight_through(place: Location) -> bool:
+    """Whether a line adds ``(y - x).detach()`` to ``x``."""
+    sums = (node for node in _nodes(place.file, ast.BinOp) if covers(node, place.line))
+    return any(map(is_straight_through, sums))
 
 
 def value_of(node: ast.AST, name: str) -> ast.expr | None:

@@ -83,6 +83,22 @@ def detached_in_place(node: ast.AST) -> ast.expr | None:
     return None
 
 
+def is_straight_through(node: ast.AST) -> bool:
+    """Whether an expression is ``x + (y - x).detach()``, which has the gradient of ``x``."""
+    match node:
+        case ast.BinOp(left, ast.Add(), right):
+            return any(_is_rest(a, b) for a, b in ((left, right), (right, left)))
+    return False
+
+
+def _is_rest(tensor: ast.expr, rest: ast.expr) -> bool:
+    """Whether ``rest`` is ``(y - tensor).detach()``."""
+    match rest:
+        case ast.Call(ast.Attribute(ast.BinOp(_, ast.Sub(), subtracted), "detach")):
+            return ast.unparse(subtracted) == ast.unparse(tensor)
+    return False
+
+
 def operand_of(call: ast.Call) -> ast.expr:
     """Return the ``x`` of a call such as ``x.relu_()`` or, as a function, ``F.relu_(x)``."""
     assert isinstance(call.func, ast.Attribute)

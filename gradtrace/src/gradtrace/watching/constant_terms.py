@@ -5,8 +5,6 @@ line that detached it, or read it as a number, examined: its next value is store
 that it loses, which shows what the term would train, and whether another call uses that graph.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 from dataclasses import dataclass

@@ -101,6 +101,11 @@ CAUSES = (
             " torch.func.functional_call(model, updated, inputs)",
             needs=("copied",),
         ),
+        Unproven(
+            "compute the loss that is to train {it|these parameters} from the value before this"
+            " line, because x + (y - x).detach() passes its gradient to x only",
+            needs=("straight_through",),
+        ),
         Fix(
             "remove what detaches these parameters from the loss: detach(), no_grad(), .item()",
             otherwise="take {it|these parameters} out of the optimizer, if no training is intended",

@@ -256,6 +256,8 @@ def _fact_of(cut: Cut) -> str:
         return "to_integers"
     if cut.location is not None and _COPIES.search(cut.location.text):
         return "copied"
+    if cut.location is not None and source.has_straight_through(cut.location):
+        return "straight_through"
     return {"checkpoint": "in_a_checkpoint", "copy": "cut_by_copy"}.get(cut.how, cut.how)
 
 

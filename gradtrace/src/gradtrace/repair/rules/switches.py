@@ -5,7 +5,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from gradtrace.autograd.syntax import reads
+from gradtrace.autograd.syntax import is_straight_through, reads
 from gradtrace.explaining.causes.errors import gradient_counts
 from gradtrace.repair import kinds
 from gradtrace.repair.edits import Edit, Source, call_of, keyword, method_called
@@ -137,6 +137,8 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
                 edits = source.replace(call, code)
                 yield from edit(kinds.KEEP_GRADIENT, f"{code}, not a copy", {source: edits})
             if method_called(call) not in _CUTS or not isinstance(call.func, ast.Attribute):
+                continue
+            if is_straight_through(source.parent(call)):
                 continue
             receiver = source.code(call.func.value)
             title = f"without .{method_called(call)}() at line {line}"
