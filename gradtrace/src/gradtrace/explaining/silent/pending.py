@@ -60,18 +60,10 @@ class PendingBackward:
         return {i: node.variable for i, node in nodes if isinstance(node, _torch.LEAF)}
 
     @cached_property
-    def numbers(self) -> list[int]:
-        """The sequence numbers of the operations."""
-        nodes = (node for i, node in enumerate(self.live) if i not in self.leaves)
-        return [*map(_torch.sequence_nr, nodes)]
-
-    def number_of(self, i: int) -> int | None:
-        """Return the sequence number of a node; None for a leaf."""
-        return None if i in self.leaves else _torch.sequence_nr(self.live[i])
-
-    def index_of(self, number: int) -> int:
-        """Return the index of the node with this sequence number."""
-        return next(i for i in range(len(self.live)) if self.number_of(i) == number)
+    def numbers(self) -> dict[int, int]:
+        """The indices of the operations among the nodes, by their sequence numbers."""
+        nodes = enumerate(self.live)
+        return {_torch.sequence_nr(node): i for i, node in nodes if i not in self.leaves}
 
     @property
     def oldest(self) -> int:

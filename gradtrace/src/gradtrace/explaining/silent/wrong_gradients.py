@@ -40,7 +40,7 @@ def used_without_graph(graph: PendingBackward) -> Iterator[Diagnosis]:
     first_order = graph.timeline.first_order
     for sequence_nr in first_order.keys() & graph.numbers if first_order else ():
         cut = first_order.pop(sequence_nr)
-        is_term = _is_linear(graph.index_of(sequence_nr), graph)
+        is_term = _is_linear(graph.numbers[sequence_nr], graph)
         through = cut.through if is_term else cut.through - cut.of
         if through & graph.call.leaves:
             yield graph.finding("create_graph_missing", cut.location)
@@ -53,6 +53,8 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
     iterations. The parts of ``soft + (hard - soft).detach()`` are meant.
     """
     timeline, terms = graph.timeline, graph.timeline.terms
+    if not terms.added and not terms.detached:
+        return
     trained = frozenset().union(*map(storages_of, timeline.optimizers)) & graph.call.leaves
     retaining = [c.leaves for c in timeline.calls if c.keeps_graph and c is not graph.call]
     for place, value in terms.detached.items():
@@ -61,11 +63,11 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
     for number in terms.added.keys() & graph.numbers:
         place = terms.added.pop(number)
         value = terms.detached.setdefault(place, None)
-        i = graph.index_of(number)
+        i = graph.numbers[number]
         if value is None or not value.leaves & trained or not _is_linear(i, graph):
             continue
-        is_meant = any(graph.number_of(j) in value.numbers for j in graph.links[i])
-        if is_meant or any(leaves >= value.leaves for leaves in retaining):
+        is_meant = any(graph.numbers.get(n) in graph.links[i] for n in value.numbers)
+        if is_meant or source.is_conditional(place) or any(c >= value.leaves for c in retaining):
             continue
         first = terms.calls.setdefault(place, graph.call.number)
         if any(first <= step.last_call < graph.call.number for step in timeline.steps):
