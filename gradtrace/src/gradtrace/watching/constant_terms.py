@@ -7,7 +7,7 @@ that it loses, which shows what the term would train, and whether another call u
 
 import ast
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -17,6 +17,7 @@ from gradtrace.autograd.frames import Location
 from gradtrace.autograd.syntax import names
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, walk
+from gradtrace.watching.cuts import Cut
 from gradtrace.watching.operation_kinds import Operation
 
 _MAX_NUMBERS = 256  # that Python has read, and additions
@@ -24,50 +25,61 @@ _MAX_NUMBERS = 256  # that Python has read, and additions
 
 @dataclass(eq=False)
 class Detached:
-    """The graph of a value that was detached: its root, its nodes and leaves' storages."""
+    """The graphs of the values that a line has detached since the last backward call.
 
-    root: int
-    numbers: frozenset[int]
-    leaves: frozenset[int]
+    ``first`` is the number of the first of these cuts.
+    """
+
+    first: int
+    last_call: int
+    roots: set[int] = field(default_factory=set)
+    numbers: set[int] = field(default_factory=set)
+    leaves: set[int] = field(default_factory=set)
 
 
 class ConstantTerms:
     """The values that lost their graph at the lines which make constant terms of a loss."""
 
     def __init__(self) -> None:
-        self.detached: dict[Location, Detached | None] = {}  # None if unknown
-        self.added: dict[int, Location] = {}  # by the number of the addition's node
+        self.detached: dict[Location, Detached | None] = {}  # the latest one, None if unknown
+        self.added: dict[int, Cut] = {}  # the constants' cuts, by the numbers of the additions
         self.calls: dict[Location, int] = {}  # the first backward call whose loss has the term
-        self._read: dict[float, Location] = {}  # the numbers that Python read
+        self._read: dict[float, Cut] = {}  # by the number that Python read
 
-    def note_cut(self, tensors: list[torch.Tensor], location: Location | None) -> None:
+    def note_cut(self, tensors: list[torch.Tensor], cut: Cut, last_call: int) -> None:
         """Store the unused graph of values that a line cuts off, if it makes constant terms."""
-        if location not in self.detached or not tensors:
+        if cut.location not in self.detached or not tensors:
             return
-        live = walk(roots_of(tensors))[0]
-        leaves = frozenset(storage_of(n.variable)[0] for n in live if isinstance(n, _torch.LEAF))
-        numbers = [_torch.sequence_nr(n) for n in live if not isinstance(n, _torch.LEAF)]
-        self.detached[location] = Detached(numbers[0], frozenset(numbers), leaves)
+        value = self.detached[cut.location]
+        if value is None or value.last_call != last_call:
+            value = self.detached[cut.location] = Detached(cut.number, last_call)
+        roots = roots_of(tensors)
+        value.roots.update(map(_torch.sequence_nr, roots))
+        for node in walk(roots)[0]:
+            if isinstance(node, _torch.LEAF):
+                value.leaves.add(storage_of(node.variable)[0])
+            else:
+                value.numbers.add(_torch.sequence_nr(node))
 
-    def note_read(self, value: object, location: Location | None) -> None:
-        """Store a number that Python read at this line."""
-        if type(value) is float and location is not None:
+    def note_read(self, value: object, cut: Cut) -> None:
+        """Store the cut of a number that Python has read."""
+        if type(value) is float:
             if len(self._read) >= _MAX_NUMBERS:
                 del self._read[next(iter(self._read))]
-            self._read[value] = location
+            self._read[value] = cut
 
-    def note_addition(self, operation: Operation, place: Location | None) -> None:
-        """Store the place of the constant in a sum of a value with a graph and a constant."""
+    def note_addition(self, operation: Operation, cut: Cut | None) -> None:
+        """Store the cut of the constant in a sum of a value with a graph and a constant."""
         numbers = [value for value in operation.args if type(value) is float]
-        if place is None and numbers and self._read:
+        if cut is None and numbers and self._read:
             variables = operation.frame.f_locals
             computed = (variables.get(name) for name in _names_at(Location.of(operation.frame)))
             numbers += [value for value in computed if type(value) is float]
-            place = next((self._read[n] for n in numbers if n in self._read), None)
-        if place is not None:
+            cut = next((self._read[n] for n in numbers if n in self._read), None)
+        if cut is not None and cut.location is not None:
             if len(self.added) >= _MAX_NUMBERS:
                 del self.added[next(iter(self.added))]
-            self.added[operation.sequence_nr] = place
+            self.added[operation.sequence_nr] = cut
 
 
 @functools.lru_cache(maxsize=1_000)

@@ -76,8 +76,8 @@ class CutRecorder:
         exit_cut.origins = () if cut is None else (cut,)
         exit_cut.unused = bool(_unused([tensor]))
         timeline.left_after = timeline.last_call
-        timeline.terms.note_read(values, location)
-        timeline.terms.note_cut(_unused([tensor]), location)
+        timeline.terms.note_read(values, cut or exit_cut)
+        timeline.terms.note_cut(_unused([tensor]), exit_cut, timeline.last_call)
         if timeline.suspects:
             is_shared = tensor.numel() > 0 and not isinstance(values, (float, list))
             self._cuts.set_read(_elements(tensor) if is_shared else values, exit_cut)
@@ -88,8 +88,8 @@ class CutRecorder:
     def note_addition(self, operation: Operation) -> None:
         """Record a constant that is added to a value with a graph, if its graph was cut off."""
         cuts = (self._cuts.get(tensor) for tensor in operation.tensors if not tensor.requires_grad)
-        place = next((cut.location for cut in cuts if cut and cut.how in _EXPLICIT), None)
-        self._timeline.terms.note_addition(operation, place)
+        cut = next((cut for cut in cuts if cut is not None and cut.how in _EXPLICIT), None)
+        self._timeline.terms.note_addition(operation, cut)
 
     def note_use(self, operation: Operation, output: torch.Tensor) -> None:
         """Record the values without a graph from which a result with a graph was computed.
@@ -146,7 +146,7 @@ class CutRecorder:
             cut = replace(cut, origins=(*origins, *cut.origins))
         self._cuts.set(output, cut)
         if operation.kind is DETACH:
-            timeline.terms.note_cut(_unused(operation.tensors), cut.location)
+            timeline.terms.note_cut(_unused(operation.tensors), cut, timeline.last_call)
         if not timeline.suspects:
             return
         if operation.kind is DETACH and not any(tensor.is_leaf for tensor in operation.tensors):
@@ -221,7 +221,8 @@ class CutRecorder:
         # An explicit cut is the cause only if there is no other; after it comes the tensor's own
         # gradient, as in a step along it.
         storages = _storages(tensors)
-        cut = min(cuts, key=lambda cut: _RANKS.get(cut.how, 2 if cut.of & storages else 0))
+        ranks = (_RANKS.get(cut.how, 2 if cut.of & storages else 0) for cut in cuts)
+        cut = min(zip(ranks, (cut.number for cut in cuts), cuts, strict=True))[2]
         if cut.intermediate and not _has_derivative(operation, output):
             return replace(cut, intermediate=False)
         if cut.how != "first_order":

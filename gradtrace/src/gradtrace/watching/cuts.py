@@ -5,8 +5,9 @@ The tables follow it from there: into results without a graph, into memory that 
 through Python's numbers, and into the operation that combines it with values that have a graph.
 """
 
+import itertools
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import TypeVar
 
@@ -46,6 +47,7 @@ class Cut:
     to_integers: bool = False  # by an operation that returns integers
     feeds: bool = False  # a leaf's operation used the value, or a forward pass read it
     origins: "tuple[Cut, ...]" = ()  # the cuts that the value, or its inputs, had before
+    number: int = field(default_factory=itertools.count().__next__)  # in order of time
 
 
 def with_origins(cuts: Iterable[Cut]) -> set[Cut]:

@@ -50,7 +50,8 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield findings about terms of this loss that were detached, or read, before they were added.
 
     They would train parameters of this loss, and no other call has used their graph in two
-    iterations. The parts of ``soft + (hard - soft).detach()`` are meant.
+    iterations. Values of earlier iterations do not count, nor do the parts of
+    ``soft + (hard - soft).detach()``, which are meant.
     """
     timeline, terms = graph.timeline, graph.timeline.terms
     if not terms.added and not terms.detached:
@@ -58,16 +59,19 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
     trained = frozenset().union(*map(storages_of, timeline.optimizers)) & graph.call.leaves
     retaining = [c.leaves for c in timeline.calls if c.keeps_graph and c is not graph.call]
     for place, value in terms.detached.items():
-        if value is not None and value.root in graph.numbers:
+        if value is not None and value.roots & graph.numbers.keys():
             terms.calls[place] = _NEVER
     for number in terms.added.keys() & graph.numbers:
-        place = terms.added.pop(number)
+        cut = terms.added.pop(number)
+        place = cut.location
         value = terms.detached.setdefault(place, None)
         i = graph.numbers[number]
-        if value is None or not value.leaves & trained or not _is_linear(i, graph):
+        if value is None or cut.number < value.first or not value.leaves & trained:
+            continue
+        if not _is_linear(i, graph) or source.is_conditional(place):
             continue
         is_meant = any(graph.numbers.get(n) in graph.links[i] for n in value.numbers)
-        if is_meant or source.is_conditional(place) or any(c >= value.leaves for c in retaining):
+        if is_meant or any(c >= value.leaves for c in retaining):
             continue
         first = terms.calls.setdefault(place, graph.call.number)
         if any(first <= step.last_call < graph.call.number for step in timeline.steps):
