@@ -221,8 +221,7 @@ class CutRecorder:
         # An explicit cut is the cause only if there is no other; after it comes the tensor's own
         # gradient, as in a step along it.
         storages = _storages(tensors)
-        ranks = {id(c): _RANKS.get(c.how, 2 if c.of & storages else 0) for c in cuts}
-        cut = min(cuts, key=lambda cut: (ranks[id(cut)], cut.number))
+        cut = min(cuts, key=lambda c: (_RANKS.get(c.how, 2 if c.of & storages else 0), c.number))
         if cut.intermediate and not _has_derivative(operation, output):
             return replace(cut, intermediate=False)
         if cut.how != "first_order":
