@@ -46,6 +46,9 @@ class ConstantTerms:
         self.calls: dict[Location, int] = {}  # the first backward call whose loss has the term
         self._read: dict[float, Cut] = {}  # by the number that Python read
 
+    def __len__(self) -> int:
+        return len(self.added) + len(self.detached)
+
     def note_cut(self, tensors: list[torch.Tensor], cut: Cut, last_call: int) -> None:
         """Store the unused graph of values that a line cuts off, if it makes constant terms."""
         if cut.location not in self.detached or not tensors:

@@ -54,7 +54,7 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
     ``soft + (hard - soft).detach()``, which are meant.
     """
     timeline, terms = graph.timeline, graph.timeline.terms
-    if not terms.added and not terms.detached:
+    if not len(terms):
         return
     trained = frozenset().union(*map(storages_of, timeline.optimizers)) & graph.call.leaves
     retaining = [c.leaves for c in timeline.calls if c.keeps_graph and c is not graph.call]
