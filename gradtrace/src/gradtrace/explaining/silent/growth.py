@@ -84,7 +84,7 @@ def leaks(
     sums = timeline.sums.alive()
     ended, in_use = in_use is None, set(in_use or ())
     stored: dict[tuple[int, Location], list[Found]] = {}
-    searched: dict[Any, bool] = {}
+    searched: dict[Any, tuple[str, ...] | None] = {}
     for variable in reach(variables):
         node = _torch.grad_fn_of(variable.value)
         if node is None or node in in_use:
@@ -95,8 +95,8 @@ def leaks(
             searched[node] = _spans_iterations(timeline, node)
         if total is not None and freed_by(node) is None:
             yield finding("graph_grows", total.location, total.location, carried_by=name)
-        elif made_at is not None and searched.get(node):
-            yield finding("graph_grows", made_at, made_at, carried_by=name, facts=("larger",))
+        elif made_at is not None and (facts := searched.get(node)) is not None:
+            yield finding("graph_grows", made_at, made_at, carried_by=name, facts=facts)
         elif made_at is not None:
             inside = reversed(variable.owners)
             for container in itertools.takewhile(lambda o: isinstance(o, _CONTAINERS), inside):
@@ -113,8 +113,8 @@ def leaks(
             yield finding("graph_grows", made_at, made_at, carried_by=carried)
 
 
-def _spans_iterations(timeline: Timeline, node: _torch.LiveNode) -> bool:
-    """Whether a graph contains parts of several iterations, so that no call can use it.
+def _spans_iterations(timeline: Timeline, node: _torch.LiveNode) -> tuple[str, ...] | None:
+    """Return facts about a graph with parts of several iterations, which no call can use, or None.
 
     Three iterations have freed parts, or steps of one optimizer, which changed the graph's own
     leaves, separate five.
@@ -126,7 +126,7 @@ def _spans_iterations(timeline: Timeline, node: _torch.LiveNode) -> bool:
     iterations = {(call.location, bisect.bisect(ends, call.sequence_nr)) for call in calls}
     lines = Counter(location for location, _ in iterations if ends)
     if max(lines.values(), default=len(calls) // LONG * _SPENT) >= _SPENT:
-        return True
+        return ("larger",)
     leaves = {storage_of(n.variable)[0] for n in nodes if isinstance(n, _torch.LEAF)}
     changes: dict[int, list[int]] = {}
     for step in timeline.steps:
@@ -134,7 +134,7 @@ def _spans_iterations(timeline: Timeline, node: _torch.LiveNode) -> bool:
             changes.setdefault(id(step.optimizer()), []).append(step.sequence_nr)
     numbers = [_torch.sequence_nr(n) for n in nodes if not isinstance(n, _torch.LEAF)]
     separated = ({bisect.bisect(steps, number) for number in numbers} for steps in changes.values())
-    return any(len(parts) > _GROWING for parts in separated)
+    return () if any(len(parts) > _GROWING for parts in separated) else None
 
 
 def _of_many_iterations(timeline: Timeline, entries: list[Found], ended: bool) -> bool:
