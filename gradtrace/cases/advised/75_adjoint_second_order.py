@@ -1,4 +1,4 @@
-# obeys: write that backward() with operations that have a derivative: without detach(), .data or no_grad(), with create_graph=True in a gradient that it computes
+# obeys: write that backward() with operations that have a derivative: without detach(), .data, numpy or no_grad(), with create_graph=True in a gradient that it computes
 import torch
 from torch import nn
 from torch.autograd import grad
