@@ -66,7 +66,8 @@ class ConstantTerms:
 
     def note_read(self, value: object, cut: Cut) -> None:
         """Store the cut of a number that Python has read."""
-        if type(value) is float:
+        # A whole number would match the 0.0 with which a sum begins.
+        if type(value) is float and not value.is_integer():
             if len(self._read) >= _MAX_NUMBERS:
                 del self._read[next(iter(self._read))]
             self._read[value] = cut
