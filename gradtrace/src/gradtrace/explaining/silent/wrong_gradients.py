@@ -63,20 +63,21 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
             terms.calls[place] = _NEVER
     for number in terms.added.keys() & graph.numbers:
         cut = terms.added.pop(number)
-        place = cut.location
-        value = terms.detached.setdefault(place, None)
+        line = cut.location
+        assert line is not None  # note_addition() stores no other cut
+        value = terms.detached.setdefault(line, None)
         i = graph.numbers[number]
         if value is None or cut.number < value.first or not value.leaves & trained:
             continue
-        if not _is_linear(i, graph) or source.is_conditional(place):
+        if not _is_linear(i, graph) or source.is_conditional(line):
             continue
         is_meant = any(graph.numbers.get(n) in graph.links[i] for n in value.numbers)
         if is_meant or any(c >= value.leaves for c in retaining):
             continue
-        first = terms.calls.setdefault(place, graph.call.number)
+        first = terms.calls.setdefault(line, graph.call.number)
         if any(first <= step.last_call < graph.call.number for step in timeline.steps):
-            terms.calls[place] = _NEVER
-            yield graph.finding("constant_term", place)
+            terms.calls[line] = _NEVER
+            yield graph.finding("constant_term", line)
 
 
 def still_scaled(graph: PendingBackward) -> Iterator[Diagnosis]:
