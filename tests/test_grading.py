@@ -578,6 +578,14 @@ def test_what_a_teacher_put_in_stays(url):
         assert opened.find_assignment(NAME).duedate == datetime(2026, 1, 1)
 
 
+def test_an_extension_of_an_assignment_without_a_due_date_makes_nothing_late(url):
+    record(url, result())
+    with api.Gradebook(url, gradebook.COURSE) as opened:
+        opened.find_submission(NAME, "ada").extension = timedelta(hours=2)
+        opened.db.commit()
+    assert record(url, result(), when=datetime(2026, 3, 1)) == [0]
+
+
 def test_how_late_is_counted_from_the_due_date_and_its_extension(url):
     record(url)
     with api.Gradebook(url, gradebook.COURSE) as opened:

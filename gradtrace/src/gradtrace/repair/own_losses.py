@@ -35,7 +35,7 @@ def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
 
 def reads_gradients(run: ProgramRun) -> bool:
     """Whether the program itself reads gradients, and does not only clear them."""
-    reading = re.compile(r"\.grad\b(?! *= |\.zero_|\.detach_)")
+    reading = re.compile(r"^[^#]*\.grad\b(?!\(| *=(?!=)| is\b|\.(data\.)?(zero|detach)_)")
     return any(reading.search(line) for file in run.files for line in getlines(file))
 
 

@@ -8,6 +8,8 @@ that it loses, which shows what the term would train, and whether another call u
 import ast
 import functools
 from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
 
 import torch
 
@@ -44,6 +46,7 @@ class ConstantTerms:
         self.detached: dict[Location, Detached | None] = {}  # the latest one, None if unknown
         self.added: dict[int, Cut] = {}  # the constants' cuts, by the numbers of the additions
         self.calls: dict[Location, int] = {}  # the first backward call whose loss has the term
+        self.subtracted: dict[int, Cut] = {}  # by the numbers of the subtractions
         self._read: dict[float, Cut] = {}  # by the number that Python read
 
     def __len__(self) -> int:
@@ -68,26 +71,48 @@ class ConstantTerms:
         """Store the cut of a number that Python has read."""
         # A whole number would match the 0.0 with which a sum begins.
         if type(value) is float and not value.is_integer():
-            if len(self._read) >= _MAX_NUMBERS:
-                del self._read[next(iter(self._read))]
-            self._read[value] = cut
+            _store(self._read, value, cut)
+
+    def note_subtraction(self, operation: Operation, cut: Cut) -> None:
+        """Store the cut of a constant that is subtracted, as a baseline or a maximum is."""
+        _store(self.subtracted, operation.sequence_nr, cut)
 
     def note_addition(self, operation: Operation, cut: Cut | None) -> None:
         """Store the cut of the constant in a sum of a value with a graph and a constant."""
-        numbers = [value for value in operation.args if type(value) is float]
-        if cut is None and numbers and self._read:
-            variables = operation.frame.f_locals
-            computed = (variables.get(name) for name in _names_at(Location.of(operation.frame)))
-            numbers += [value for value in computed if type(value) is float]
-            cut = next((self._read[n] for n in numbers if n in self._read), None)
+        number = next((value for value in operation.args if type(value) is float), None)
+        if cut is None and number is not None and self._read:
+            read_names, written = _operands_at(Location.of(operation.frame))
+            variables = (_value_of(name, operation.frame) for name in read_names)
+            values = [float(value) for value in variables if type(value) in (float, int)]
+            for value in {number, *values} & self._read.keys():
+                if value == number or any(value * f == number for f in (*values, *written)):
+                    cut = self._read[value]
         if cut is not None and cut.location is not None:
-            if len(self.added) >= _MAX_NUMBERS:
-                del self.added[next(iter(self.added))]
-            self.added[operation.sequence_nr] = cut
+            _store(self.added, operation.sequence_nr, cut)
+
+
+def _store(table: dict[Any, Cut], key: float, cut: Cut) -> None:
+    """Store a cut under a key; the oldest entry of a full table is dropped."""
+    if len(table) >= _MAX_NUMBERS:
+        del table[next(iter(table))]
+    table[key] = cut
+
+
+def _value_of(name: str, frame: FrameType) -> Any:
+    """Return the value of a variable or stored attribute, ``self.weight``; no property runs."""
+    variable, *attributes = name.split(".")
+    value = frame.f_locals.get(variable, frame.f_globals.get(variable))
+    for attribute in attributes:
+        value = getattr(value, "__dict__", {}).get(attribute)
+    return value
 
 
 @functools.lru_cache(maxsize=1_000)
-def _names_at(place: Location) -> tuple[str, ...]:
-    """Return the names that the statement at a line reads."""
+def _operands_at(place: Location) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """Return the names that the statement at a line reads, and the numbers written in it."""
     statement = source.simple_statement(place.file, place.line)
-    return () if statement is None else tuple(names(statement, ast.Load))
+    if statement is None:
+        return (), ()
+    constants = [node.value for node in ast.walk(statement) if isinstance(node, ast.Constant)]
+    factors = tuple(float(value) for value in constants if isinstance(value, int | float))
+    return tuple(names(statement, ast.Load)), factors

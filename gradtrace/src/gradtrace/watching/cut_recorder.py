@@ -22,6 +22,7 @@ from gradtrace.watching.operation_kinds import (
     has_zero_derivative,
     reads_data,
     requires_grad,
+    subtrahend,
     takes_shape,
 )
 from gradtrace.watching.record import Region, Timeline, freed_by
@@ -85,11 +86,15 @@ class CutRecorder:
             if tensor.requires_grad:
                 timeline.cut_off([tensor], exit_cut, meant=False)
 
-    def note_addition(self, operation: Operation) -> None:
+    def note_addition(self, operation: Operation, is_scalar: bool) -> None:
         """Record a constant that is added to a value with a graph, if its graph was cut off."""
-        cuts = (self._cuts.get(tensor) for tensor in operation.tensors if not tensor.requires_grad)
-        cut = next((cut for cut in cuts if cut is not None and cut.how in _EXPLICIT), None)
-        self._timeline.terms.note_addition(operation, cut)
+        constants = [tensor for tensor in operation.tensors if not tensor.requires_grad]
+        cuts = {id(tensor): self._cuts.get(tensor) for tensor in constants}
+        cut = next((cut for cut in cuts.values() if cut is not None and cut.how in _EXPLICIT), None)
+        if cut is not None and cuts.get(id(subtrahend(operation))) is cut:
+            self._timeline.terms.note_subtraction(operation, cut)
+        elif is_scalar:
+            self._timeline.terms.note_addition(operation, cut)
 
     def note_use(self, operation: Operation, output: torch.Tensor) -> None:
         """Record the values without a graph from which a result with a graph was computed.

@@ -93,6 +93,12 @@ def converts_type(func: Callable[..., Any]) -> bool:
     return getattr(func, "__name__", "") in _CONVERSIONS
 
 
+def subtrahend(operation: "Operation") -> object:
+    """Return what the operation subtracts; None if it is no subtraction."""
+    name = getattr(operation.func, "__name__", "")
+    return operation.args["rsub" not in name] if "sub" in name and operation.args[1:] else None
+
+
 _CONVERSIONS = ("bool", "byte", "char", "int", "long", "short", "to", "type", "type_as")
 
 

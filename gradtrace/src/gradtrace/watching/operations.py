@@ -270,9 +270,8 @@ class Observer(_torch_hooks.Mode):
             _tag(output, SCALED_TAG, True)
         elif kind is GRADIENT and any(map(_is_scaled, tensors)):
             _tag(output, OF_SCALED_TAG, user_location())
-        if kind is ADD and output.numel() == 1:
-            self._cut_recorder.note_addition(operation)
         if kind is ADD:
+            self._cut_recorder.note_addition(operation, is_scalar=output.numel() == 1)
             self._note_sum(tensors, output, chain)
 
     def _note_custom_function(self, frame: FrameType | None, sequence_nr: int) -> None:

@@ -139,17 +139,21 @@ CAUSES = (
         "a term of this loss was detached, or read as a number, before it was added, so it trains"
         " nothing",
         Fix(
-            "add the term itself, without detach(), .data, .item() or numpy",
-            otherwise="leave the term out of this loss, if it is only reported",
+            "add the term itself, without detach(), .data, .item() or numpy, if it is to be"
+            " trained",
+            otherwise="leave this loss as it is, if the term is a constant on purpose, such as a"
+            " baseline",
         ),
     ),
     _silent(
         "made_in_forward",
-        "each forward pass creates {it|parameters} anew, with new values that no optimizer has ever"
-        " changed, so the gradients are discarded",
+        "each forward pass creates {it|parameters} again, with new values that no optimizer"
+        " has changed, so the gradients are discarded",
         Unproven(
             "create {it|the parameters}, or the layer that holds them, once, in __init__(), before"
-            " the optimizer is created"
+            " the optimizer is created",
+            otherwise="switch off their gradients, by requires_grad_(False), if new random values"
+            " are meant",
         ),
     ),
     _silent(

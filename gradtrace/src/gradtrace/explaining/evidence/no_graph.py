@@ -17,6 +17,7 @@ from gradtrace.explaining.evidence.base import Evidence, TextEvidence
 from gradtrace.explaining.evidence.carriers import Holder, filled_at, name_of, without_index
 from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.watching.cuts import Cut
+from gradtrace.watching.operation_kinds import tensors_in
 
 
 class NoGraphEvidence(Evidence):
@@ -141,7 +142,9 @@ class ScalarEvidence(TextEvidence):
 
     def examine(self, exception: BaseException) -> None:
         frames = [frame for frame, _ in walk_tb(exception.__traceback__)]
-        self.of_inputs = any(frame.f_code is torch.autograd.grad.__code__ for frame in frames)
+        calls = [frame for frame in frames if frame.f_code is torch.autograd.grad.__code__]
+        inputs = tensors_in([frame.f_locals["inputs"] for frame in calls])
+        self.of_inputs = any(not isinstance(tensor, torch.nn.Parameter) for tensor in inputs)
         outputs = [t for t in frames[-1].f_locals.get("outputs", ()) if t.numel() != 1]
         self.names = {"it": self.names_of(outputs[:1])}
         self._locate(max(map(_torch.sequence_nr, roots_of(outputs[:1])), default=-1))

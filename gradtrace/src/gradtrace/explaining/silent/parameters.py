@@ -106,7 +106,9 @@ def made_in_forward(graph: PendingBackward) -> Iterator[Diagnosis]:
     for place in {*timeline.made_and_reached.values()}:
         timeline.calls_of_made[place] += 1
         # A parameter made of computed values cuts those off, which never_trained() reports.
-        created = [leaf for leaf in leaves if made[id(leaf)] == (place, False)]
+        created = [
+            leaf for leaf in leaves if made[id(leaf)] == (place, False) and not leaf._backward_hooks
+        ]
         if (
             timeline.calls_of_made[place] == _REMADE
             and timeline.steps

@@ -51,10 +51,11 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
 
     They would train parameters of this loss, and no other call has used their graph in two
     iterations. Values of earlier iterations do not count, nor do the parts of
-    ``soft + (hard - soft).detach()``, which are meant.
+    ``soft + (hard - soft).detach()``, which are meant. A loss from which the program subtracts a
+    detached value, such as a baseline, uses such values on purpose: nothing is said of it.
     """
     timeline, terms = graph.timeline, graph.timeline.terms
-    if not len(terms):
+    if not len(terms) or terms.subtracted.keys() & graph.numbers:
         return
     trained = frozenset().union(*map(storages_of, timeline.optimizers)) & graph.call.leaves
     retaining = [c.leaves for c in timeline.calls if c.keeps_graph and c is not graph.call]

@@ -3,12 +3,19 @@
 import ast
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from gradtrace.autograd.syntax import is_straight_through, reads
+from gradtrace.autograd.syntax import is_straight_through, reads, writes
 from gradtrace.explaining.causes.errors import gradient_counts
 from gradtrace.repair import kinds
-from gradtrace.repair.edits import Edit, Source, call_of, keyword, method_called
+from gradtrace.repair.edits import (
+    Edit,
+    Source,
+    call_of,
+    is_simple,
+    keyword,
+    method_called,
+)
 from gradtrace.repair.rule import Candidate, Failure, edit
 
 _FLAGS = re.compile(r"checkpoint|cache")
@@ -29,7 +36,7 @@ def create_graph(failure: Failure) -> Iterator[Candidate]:
     groups = [[call] for call in single]
     gradients = [call for call in single if method_called(call) == "grad"]
     if failure.cause == "create_graph_missing" and len(gradients) > 1:
-        groups = [gradients]  # a loss that compares gradients needs the graphs of all
+        groups.append(gradients)  # a loss that compares gradients needs the graphs of all
     for group in groups:
         edits: dict[Source, list[Edit]] = {}
         for call in group:
@@ -140,6 +147,11 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
                 continue
             if is_straight_through(source.parent(call)):
                 continue
+            is_whole = getattr(statement.node, "value", None) is call
+            is_term = failure.cause == "constant_term" and is_whole
+            later = filter(is_simple, source.statements(source.scope_of(statement.node)))
+            if is_term and not _is_read_once(statement.node, later):
+                continue
             receiver = source.code(call.func.value)
             title = f"without .{method_called(call)}() at line {line}"
             # Only detach() cuts on purpose.
@@ -181,6 +193,8 @@ def read_after_backward(failure: Failure) -> Iterator[Candidate]:
                 tensor: ast.expr = value
             case _:
                 continue
+        if not _is_read_once(node, source.before(end.node)):
+            continue
         while isinstance(tensor, ast.Call) and method_called(tensor) in _CUTS:
             tensor = tensor.func.value if isinstance(tensor.func, ast.Attribute) else tensor.args[0]
         if end.source is source and node in source.before(end.node) and tensor is not value:
@@ -189,7 +203,13 @@ def read_after_backward(failure: Failure) -> Iterator[Candidate]:
             is_same = source.code(tensor) == name
             edits = source.remove(node) if is_same else source.replace(value, source.code(tensor))
             title = f"{name}{cut} after line {end.line.line}"
-            yield from edit(kinds.KEEP_GRADIENT, title, {source: [*edits, *later]})
+            both = {source: [*edits, *later]}
+            yield from edit(kinds.KEEP_GRADIENT, title, both, _question(failure))
+
+
+def _is_read_once(node: ast.stmt, statements: Iterable[ast.stmt]) -> bool:
+    """Whether at most one statement reads what a statement assigns; others may store a graph."""
+    return sum(bool(reads(statement) & writes(node)) for statement in statements) <= 1
 
 
 def without_data(failure: Failure) -> Iterator[Candidate]:
@@ -210,7 +230,9 @@ def without_data(failure: Failure) -> Iterator[Candidate]:
 
 
 def _question(failure: Failure) -> str | None:
-    """Return the question whether parameters that were never trained are to be trained, or None."""
+    """Return the question whether what was detached is to be trained, or None."""
+    if failure.cause == "constant_term":
+        return "is this term to be trained?"
     is_cut_off = failure.cause == "never_trained"
     return f"is {' and '.join(failure.carried)} to be trained?" if is_cut_off else None
 
@@ -291,7 +313,8 @@ def open_regions(failure: Failure) -> Iterator[Candidate]:
             if len(managers) > 1:
                 title = f"without {context} at line {block.lineno}"
                 edits = source.remove_entry(managers, i)
-                yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, question)
+                whole = question or "is all that the block computes to be trained?"
+                yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, whole)
                 continue
             for kept, first in enumerate(block.body):
                 title = f"without {context} at line {block.lineno}"

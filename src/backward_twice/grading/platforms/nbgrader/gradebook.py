@@ -121,7 +121,8 @@ class Grades:
             _give(grade, points.get(question, 0.0))
         for cell in cells.solutions:  # where Formgrader puts the teacher's comment
             self._row(api.Comment, notebook_id=notebook.id, cell_id=cell)
-        late = submission.total_seconds_late
+        # With an extension, but without a due date, nbgrader would add to None.
+        late = 0.0 if submission.assignment.duedate is None else submission.total_seconds_late
         if cost is not None:
             notebook.late_submission_penalty = cost.penalty(result["points"], late)
         return late
