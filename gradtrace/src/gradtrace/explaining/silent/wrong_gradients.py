@@ -52,7 +52,7 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
     They would train parameters of this loss, and no other call has used their graph in two
     iterations. Values of earlier iterations do not count, nor do the parts of
     ``soft + (hard - soft).detach()``, which are meant. A loss from which the program subtracts a
-    detached value, such as a baseline, uses such values on purpose: nothing is said of it.
+    detached value, such as a baseline, uses such values on purpose: it is not reported.
     """
     timeline, terms = graph.timeline, graph.timeline.terms
     if not len(terms) or terms.subtracted.keys() & graph.numbers:
