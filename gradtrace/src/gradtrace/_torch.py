@@ -172,6 +172,11 @@ def version_of(tensor: torch.Tensor) -> int | None:
         return None
 
 
+def has_hooks(tensor: torch.Tensor) -> bool:
+    """Whether a hook of the program receives the gradient of ``tensor``."""
+    return bool(tensor._backward_hooks)
+
+
 _version = attrgetter("_version")
 # The tensor that a view was made of; None if it is no view.
 base_of: Callable[[torch.Tensor], torch.Tensor | None] = attrgetter("_base")

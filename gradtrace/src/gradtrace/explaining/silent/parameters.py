@@ -107,7 +107,9 @@ def made_in_forward(graph: PendingBackward) -> Iterator[Diagnosis]:
         timeline.calls_of_made[place] += 1
         # A parameter made of computed values cuts those off, which never_trained() reports.
         created = [
-            leaf for leaf in leaves if made[id(leaf)] == (place, False) and not leaf._backward_hooks
+            leaf
+            for leaf in leaves
+            if made[id(leaf)] == (place, False) and not _torch.has_hooks(leaf)
         ]
         if (
             timeline.calls_of_made[place] == _REMADE
