@@ -19,7 +19,7 @@ from gradtrace.autograd.frames import Location
 from gradtrace.autograd.syntax import names
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, walk
-from gradtrace.watching.cuts import Cut
+from gradtrace.watching.cuts import Cut, bounded, uncommon_numbers
 from gradtrace.watching.operation_kinds import Operation
 
 _MAX_NUMBERS = 256  # that Python has read, and additions
@@ -69,13 +69,13 @@ class ConstantTerms:
 
     def note_read(self, value: object, cut: Cut) -> None:
         """Store the cut of a number that Python has read."""
-        # A whole number would match the 0.0 with which a sum begins.
-        if type(value) is float and not value.is_integer():
-            _store(self._read, value, cut)
+        # A common one would match the 0.0 with which a sum begins.
+        for number in uncommon_numbers(value) if type(value) is float else ():
+            bounded(self._read, _MAX_NUMBERS)[number] = cut
 
     def note_subtraction(self, operation: Operation, cut: Cut) -> None:
         """Store the cut of a constant that is subtracted, as a baseline or a maximum is."""
-        _store(self.subtracted, operation.sequence_nr, cut)
+        bounded(self.subtracted, _MAX_NUMBERS)[operation.sequence_nr] = cut
 
     def note_addition(self, operation: Operation, cut: Cut | None) -> None:
         """Store the cut of the constant in a sum of a value with a graph and a constant."""
@@ -88,14 +88,7 @@ class ConstantTerms:
                 if value == number or any(value * f == number for f in (*values, *written)):
                     cut = self._read[value]
         if cut is not None and cut.location is not None:
-            _store(self.added, operation.sequence_nr, cut)
-
-
-def _store(table: dict[Any, Cut], key: float, cut: Cut) -> None:
-    """Store a cut under a key; the oldest entry of a full table is dropped."""
-    if len(table) >= _MAX_NUMBERS:
-        del table[next(iter(table))]
-    table[key] = cut
+            bounded(self.added, _MAX_NUMBERS)[operation.sequence_nr] = cut
 
 
 def _value_of(name: str, frame: FrameType) -> Any:

@@ -75,10 +75,11 @@ class CutRecorder:
         location = user_location() if cut is None else cut.location
         exit_cut = timeline.left = Cut("copy", location, tuple(tensor.shape))
         exit_cut.origins = () if cut is None else (cut,)
-        exit_cut.unused = bool(_unused([tensor]))
+        unused = _unused([tensor])
+        exit_cut.unused = bool(unused)
         timeline.left_after = timeline.last_call
         timeline.terms.note_read(values, cut or exit_cut)
-        timeline.terms.note_cut(_unused([tensor]), exit_cut, timeline.last_call)
+        timeline.terms.note_cut(unused, exit_cut, timeline.last_call)
         if timeline.suspects:
             is_shared = tensor.numel() > 0 and not isinstance(values, (float, list))
             self._cuts.set_read(_elements(tensor) if is_shared else values, exit_cut)

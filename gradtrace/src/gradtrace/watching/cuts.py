@@ -85,7 +85,7 @@ class Cuts:
         return next(cuts, None)
 
     def set(self, tensor: torch.Tensor, cut: Cut) -> None:
-        _bounded(self._cuts)[_torch.tensor_identity(tensor)] = tensor.shape, cut
+        bounded(self._cuts)[_torch.tensor_identity(tensor)] = tensor.shape, cut
 
     def forget(self, tensor: torch.Tensor, inputs: Iterable[torch.Tensor] = ()) -> None:
         """Delete the cut stored for a result's address, unless the result is one of the inputs."""
@@ -99,7 +99,7 @@ class Cuts:
     def set_memory(self, tensor: torch.Tensor, cut: Cut) -> None:
         """Store the cut of the values that were written into a tensor's storage."""
         alive = _torch.StorageReference(tensor.untyped_storage())
-        _bounded(self._memory)[storage_of(tensor)[0]] = alive, cut
+        bounded(self._memory)[storage_of(tensor)[0]] = alive, cut
 
     def of_memory(self, tensor: torch.Tensor) -> Cut | None:
         """Return the cut of the values that were written into a tensor's storage, or None."""
@@ -109,20 +109,20 @@ class Cuts:
         return None if alive is None or alive.expired() else cut
 
     def set_read(self, values: object, cut: Cut) -> None:
-        for number in _numbers(values):
-            _bounded(self._read)[number] = cut
+        for number in uncommon_numbers(values):
+            bounded(self._read)[number] = cut
 
     def of_read(self, values: object) -> Cut | None:
         """Return the cut of the first of these numbers that Python had read, or None."""
-        numbers = _numbers(values) if self._read else ()
+        numbers = uncommon_numbers(values) if self._read else ()
         return next((self._read[number] for number in numbers if number in self._read), None)
 
     def use(self, node: _torch.LiveNode, cuts: list[Cut]) -> None:
         """Record that a node's operation used values with these cuts."""
-        _bounded(self.used)[_torch.sequence_nr(node)] = cuts
+        bounded(self.used)[_torch.sequence_nr(node)] = cuts
 
 
-def _numbers(values: object) -> Iterator[float]:
+def uncommon_numbers(values: object) -> Iterator[float]:
     """Yield the numbers in nested lists; not 0.5 or 3.0, which a program also writes itself."""
     pending = [values]
     for value in pending:
@@ -132,8 +132,8 @@ def _numbers(values: object) -> Iterator[float]:
             yield value
 
 
-def _bounded(table: dict[K, V]) -> dict[K, V]:
-    """Return a table of cuts in which there is room for one more entry."""
-    if len(table) >= _MAX_CUTS:
+def bounded(table: dict[K, V], size: int | None = None) -> dict[K, V]:
+    """Return a table of cuts in which there is room for one more entry; the oldest one may go."""
+    if len(table) >= (size or _MAX_CUTS):
         del table[next(iter(table))]
     return table

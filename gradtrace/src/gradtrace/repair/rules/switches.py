@@ -148,10 +148,10 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
             if is_straight_through(source.parent(call)):
                 continue
             is_whole = getattr(statement.node, "value", None) is call
-            is_term = failure.cause == "constant_term" and is_whole
-            later = filter(is_simple, source.statements(source.scope_of(statement.node)))
-            if is_term and not _is_read_once(statement.node, later):
-                continue
+            if failure.cause == "constant_term" and is_whole:
+                readers = filter(is_simple, source.statements(source.scope_of(statement.node)))
+                if not _is_read_once(statement.node, readers):
+                    continue
             receiver = source.code(call.func.value)
             title = f"without .{method_called(call)}() at line {line}"
             # Only detach() cuts on purpose.
