@@ -1062,6 +1062,7 @@ def test_the_line_that_stored_a_carried_tensor_is_named(strict):
     assert f"  stored:  {diagnosis.stored_at}" in diagnosis.text()
 
 
+@pytest.mark.skipif(torch.__version__ >= (2, 14), reason="cdist has a second derivative there")
 @pytest.mark.parametrize("strict", [False, True])
 def test_the_operation_without_a_second_derivative_is_named(strict):
     points = torch.rand(3, 2, requires_grad=True)
