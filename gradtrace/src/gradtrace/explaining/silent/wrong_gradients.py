@@ -1,6 +1,5 @@
 """Gradients that differ from those that the program needs."""
 
-import itertools
 import sys
 import weakref
 from collections.abc import Iterator
@@ -153,17 +152,13 @@ def stale_casts(graph: PendingBackward) -> Iterator[Diagnosis]:
 
 
 def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
-    """Yield a finding if a step also uses the gradient of another optimizer's loss.
+    """Yield findings about a step that also uses the gradient of another optimizer's loss.
 
     An example is a generator that feeds a discriminator. Both losses called backward() since the
     gradients were cleared. A step of the other optimizer between the calls, or their names, show
     which optimizer each loss is meant for; so does a discriminator that also sees data in one loss
     and steps with the gradients of that loss alone.
     """
-    yield from itertools.islice(_leaks(timeline, optimizer), 1)
-
-
-def _leaks(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
     if optimizer not in timeline.cleared:
         return
     storages = storages_of(optimizer)
