@@ -44,7 +44,8 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
                         yield graph.finding(cause, edit.location, made_at=made_at)
             if saved.state == PACKED or saved.storage is None:
                 continue
-            edit = _edit_of(timeline, saved_by, saved.storage, tensor)
+            memory = None if tensor is None else Memory.of(tensor)
+            edit = _edit_of(timeline, saved_by, saved.storage, memory)
             facts = {
                 "on_ctx": saved.name.startswith("ctx."),
                 "optimizer_wrote": edit is not None and edit.by_optimizer,
@@ -52,7 +53,7 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
             }
             if edit is not None:
                 began_at = edit.location
-            elif (export := _changed_export(timeline, saved_by, saved.storage, tensor)) is None:
+            elif (export := _changed_export(timeline, saved_by, saved.storage, memory)) is None:
                 continue
             else:
                 began_at = _write_to(timeline, export, saved_by) or export.location
@@ -60,11 +61,10 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
             criterion = next(c for c in CRITERIA["silent"] if all(facts[name] for name in c.facts))
             holding = {name for name, holds in facts.items() if holds}
             names = (v.name for v in user_variables(sys._getframe(1)) if _holds(v, saved.storage))
-            made_at = timeline.line_of(saved_by)
             yield graph.finding(
                 criterion.cause,
                 began_at,
-                made_at=made_at,
+                made_at=timeline.line_of(saved_by),
                 facts=holding,
                 carried_by=next(names, None),
             )
@@ -88,10 +88,9 @@ def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:
 
 
 def _edit_of(
-    timeline: Timeline, sequence_nr: int, storage: int, tensor: torch.Tensor | None
+    timeline: Timeline, sequence_nr: int, storage: int, memory: Memory | None
 ) -> Modification | None:
     """Return the first change of the saved memory after the operation had saved it."""
-    memory = None if tensor is None else Memory.of(tensor)
     for edit in timeline.edits_since(sequence_nr, storage):
         if memory is None or edit.memory is None or memory.overlaps(edit.memory):
             return edit
@@ -99,13 +98,12 @@ def _edit_of(
 
 
 def _changed_export(
-    timeline: Timeline, sequence_nr: int, storage: int, tensor: torch.Tensor | None
+    timeline: Timeline, sequence_nr: int, storage: int, memory: Memory | None
 ) -> Export | None:
     """Return memory shared with NumPy whose contents differ from those that were saved."""
     exports = timeline.exports_of(storage)
     earlier = [export for export in exports if export.sequence_nr <= sequence_nr]
     export = earlier[-1] if earlier else next(iter(exports), None)
-    memory = None if tensor is None else Memory.of(tensor)
     if export is None or memory is None or not memory.overlaps(export.memory):
         return None
     return None if checksum(export.memory.span) == export.checksum else export
