@@ -1,5 +1,7 @@
 """Facts about one tensor: whether it has a graph, its gradient, its shape and its storage."""
 
+from collections.abc import Iterable
+
 import torch
 
 from gradtrace._torch import coo_indices, coo_values, storage_identity
@@ -53,3 +55,8 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int]:
         return storage_identity(storages[0]), sum(storage.nbytes() for storage in storages)
     except (NotImplementedError, RuntimeError):  # tensors inside torch.func have no storage
         return -id(tensor), tensor.numel() * tensor.dtype.itemsize
+
+
+def storages_in(tensors: Iterable[torch.Tensor]) -> frozenset[int]:
+    """Return the identities of the tensors' storages."""
+    return frozenset(storage_of(tensor)[0] for tensor in tensors)

@@ -58,6 +58,11 @@ def walk(roots: Iterable[_torch.LiveNode]) -> tuple[list[_torch.LiveNode], list[
     return live, links
 
 
+def leaves_of(nodes: Iterable[_torch.LiveNode]) -> list[torch.Tensor]:
+    """Return the tensors of the leaves among these nodes."""
+    return [node.variable for node in nodes if isinstance(node, _torch.LEAF)]
+
+
 def users_of(links: Sequence[Sequence[int]]) -> list[list[int]]:
     """Invert the links of :func:`walk`: return for each node the nodes that use it."""
     users: list[list[int]] = [[] for _ in links]

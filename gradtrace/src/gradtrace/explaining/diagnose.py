@@ -1,11 +1,8 @@
 """Diagnose a failed backward call: its cause, the line where it began, and the best repair.
 
-The text of the error gives its family, and some texts the cause, too. Otherwise the family's class
-in :mod:`gradtrace.explaining.evidence` establishes facts, and the first of the
-:data:`gradtrace.explaining.causes.CRITERIA` whose facts hold gives the cause. Of the cause's fixes,
-the first whose facts hold is the advice.
-An explanation is certain if the cause is certain and the advice is proven: it helps, and no
-parameter loses its gradient. If no criterion holds, the cause is ``"unknown"``.
+:mod:`gradtrace.explaining.causes` says how facts decide the cause; of its fixes, the first whose
+facts hold is the advice. An explanation is certain if the cause is certain and the advice is
+proven: it helps, and no parameter loses its gradient.
 """
 
 import contextlib

@@ -37,7 +37,7 @@ from gradtrace.autograd.frames import (
     user_frames,
     user_location,
 )
-from gradtrace.autograd.tensors import storage_of
+from gradtrace.autograd.tensors import storages_in
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining import diagnose, silent
 from gradtrace.explaining.diagnosis import Diagnosis
@@ -211,7 +211,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         call.functions = tuple(weakref.ref(f) for f in functions if f is not None)
         with _torch.no_torch_function():
             leaves = graph.leaves.values()
-            call.leaves = frozenset(storage_of(leaf)[0] for leaf in leaves)
+            call.leaves = storages_in(leaves)
             call.on_accelerator = any(leaf.device.type != "cpu" for leaf in leaves)
         self._report(silent.in_backward(graph))
         if timeline.backwards in _LOOKS:

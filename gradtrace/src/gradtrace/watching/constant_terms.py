@@ -17,8 +17,8 @@ from gradtrace import _torch
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import Location
 from gradtrace.autograd.syntax import names
-from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import roots_of, walk
+from gradtrace.autograd.tensors import storages_in
+from gradtrace.autograd.traversal import leaves_of, roots_of, walk
 from gradtrace.watching.cuts import Cut, bounded, uncommon_numbers
 from gradtrace.watching.operation_kinds import Operation
 
@@ -61,11 +61,9 @@ class ConstantTerms:
             value = self.detached[cut.location] = Detached(cut.number, last_call)
         roots = roots_of(tensors)
         value.roots.update(map(_torch.sequence_nr, roots))
-        for node in walk(roots)[0]:
-            if isinstance(node, _torch.LEAF):
-                value.leaves.add(storage_of(node.variable)[0])
-            else:
-                value.numbers.add(_torch.sequence_nr(node))
+        live = walk(roots)[0]
+        value.leaves |= storages_in(leaves_of(live))
+        value.numbers |= {_torch.sequence_nr(n) for n in live if type(n) is not _torch.LEAF}
 
     def note_read(self, value: object, cut: Cut) -> None:
         """Store the cut of a number that Python has read."""

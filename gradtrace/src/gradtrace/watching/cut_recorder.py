@@ -1,6 +1,5 @@
 """Recorder of cuts: which values of a thread lost their graph, and which operations use them."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from types import FrameType
 
@@ -8,23 +7,11 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd.frames import place_of, user_location
-from gradtrace.autograd.tensors import storage_of
+from gradtrace.autograd.tensors import storages_in
+from gradtrace.watching import operation_kinds as kinds
 from gradtrace.watching.call_sites import FAR, caller_of_apply, in_forward, library_cause
 from gradtrace.watching.cuts import Cut, with_origins
-from gradtrace.watching.operation_kinds import (
-    COPY,
-    DETACH,
-    EXPORT,
-    GRAD_ATTRIBUTE,
-    GRADIENT,
-    Operation,
-    converts_type,
-    has_zero_derivative,
-    reads_data,
-    requires_grad,
-    subtrahend,
-    takes_shape,
-)
+from gradtrace.watching.operation_kinds import Operation, requires_grad
 from gradtrace.watching.record import Region, Timeline, freed_by
 
 _RANKS = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # of kinds of cuts: likely causes first
@@ -42,7 +29,6 @@ class CutRecorder:
 
     def note_switch(self, tensor: torch.Tensor, was_on: bool) -> None:
         """Record that a leaf was frozen; if gradients were switched on, forget its cut instead."""
-        # ``was_on``: whether it required grad before.
         if tensor.requires_grad:
             cut = self._cuts.get(tensor)
             if cut is not None and self._timeline.suspects:
@@ -92,7 +78,7 @@ class CutRecorder:
         constants = [tensor for tensor in operation.tensors if not tensor.requires_grad]
         cuts = {id(tensor): self._cuts.get(tensor) for tensor in constants}
         cut = next((cut for cut in cuts.values() if cut is not None and cut.how in _EXPLICIT), None)
-        if cut is not None and cuts.get(id(subtrahend(operation))) is cut:
+        if cut is not None and cuts.get(id(kinds.subtrahend(operation))) is cut:
             self._timeline.terms.note_subtraction(operation, cut)
         elif is_scalar:
             self._timeline.terms.note_addition(operation, cut)
@@ -116,7 +102,7 @@ class CutRecorder:
             if any(tensor.is_leaf and tensor.requires_grad for tensor in operation.tensors):
                 for earlier in with_origins(cut for cut in cuts if not cut.feeds):
                     earlier.feeds = True
-        elif operation.kind is COPY:  # the result is a leaf
+        elif operation.kind is kinds.COPY:  # the result is a leaf
             copy = Cut("copy", user_location())
             timeline.cut_off(operation.tensors, copy, meant=False)
             self._cuts.set_memory(output, cuts[0] if cuts else copy)
@@ -151,13 +137,13 @@ class CutRecorder:
         if origins - {cut} and timeline.suspects:  # the replaced cut is an origin, too
             cut = replace(cut, origins=(*origins, *cut.origins))
         self._cuts.set(output, cut)
-        if operation.kind is DETACH:
+        if operation.kind is kinds.DETACH:
             timeline.terms.note_cut(_unused(operation.tensors), cut, timeline.last_call)
         if not timeline.suspects:
             return
-        if operation.kind is DETACH and not any(tensor.is_leaf for tensor in operation.tensors):
+        if operation.kind is kinds.DETACH and not any(t.is_leaf for t in operation.tensors):
             self._cuts.set_memory(output, cut)
-        if not takes_shape(operation.func):
+        if not kinds.takes_shape(operation.func):
             explicit = cut.how in ("detach", "operation") and not in_forward(operation.frame)
             meant = explicit or cut.how == "region"
             timeline.cut_off(operation.tensors, cut, meant)
@@ -165,14 +151,14 @@ class CutRecorder:
     def _cut_at(self, operation: Operation, output: torch.Tensor) -> Cut | None:
         """Return the cut that an operation makes, or that its result inherits, or None."""
         kind = operation.kind
-        if kind is GRADIENT or kind is GRAD_ATTRIBUTE:
+        if kind is kinds.GRADIENT or kind is kinds.GRAD_ATTRIBUTE:
             return self._cut_of_gradient(operation)
         if not any(map(requires_grad, operation.valued_tensors)):
             return self._inherited(operation, output)
-        if kind is DETACH:
-            how = "data" if reads_data(operation.func) else "detach"
-            return Cut(how, user_location(), of=_storages(operation.tensors))
-        if kind is EXPORT or kind is COPY:
+        if kind is kinds.DETACH:
+            how = "data" if kinds.reads_data(operation.func) else "detach"
+            return Cut(how, user_location(), of=storages_in(operation.tensors))
+        if kind is kinds.EXPORT or kind is kinds.COPY:
             return Cut("copy", user_location())
         if not torch.is_grad_enabled():
             return self._cut_by_mode(operation, output)
@@ -180,7 +166,7 @@ class CutRecorder:
         if cut.location is None:  # the site is a library's, which the user's line called
             cut = Cut("operation", user_location())
         is_real = output.is_floating_point() or output.is_complex()
-        if is_real or converts_type(operation.func):
+        if is_real or kinds.converts_type(operation.func):
             return cut
         return replace(cut, to_integers=True)
 
@@ -188,9 +174,9 @@ class CutRecorder:
         """Return a gradient's cut: a call without ``create_graph``, a custom function, or None."""
         call = self._timeline.call_after(operation.prior_state)
         if call is None:
-            return Cut("first_order", user_location(), of=_storages(operation.about))
+            return Cut("first_order", user_location(), of=storages_in(operation.about))
         if not call.creates_graph:
-            of = _storages(operation.about)
+            of = storages_in(operation.about)
             return Cut("first_order", call.location, of=of, through=call.leaves)
         function = next((reference() for reference in call.functions), None)
         if function is None:
@@ -211,7 +197,9 @@ class CutRecorder:
 
     def _updates(self, tensors: list[torch.Tensor]) -> bool:
         """Whether the tensors include a leaf and a value computed from the leaf's own gradient."""
-        leaves = _storages(tensor for tensor in tensors if tensor.requires_grad and tensor.is_leaf)
+        leaves = storages_in(
+            tensor for tensor in tensors if tensor.requires_grad and tensor.is_leaf
+        )
         cuts = map(self._cuts.get, tensors)
         return any(cut and cut.how == "first_order" and cut.of & leaves for cut in cuts)
 
@@ -226,13 +214,13 @@ class CutRecorder:
             return self._of_numbers(numbers) or self._came_back(tensors, output)
         # An explicit cut is the cause only if there is no other; after it comes the tensor's own
         # gradient, as in a step along it.
-        storages = _storages(tensors)
+        storages = storages_in(tensors)
         cut = min(cuts, key=lambda c: (_RANKS.get(c.how, 2 if c.of & storages else 0), c.number))
         if cut.intermediate and not _has_derivative(operation, output):
             return replace(cut, intermediate=False)
         if cut.how != "first_order":
             return cut
-        if operation.kind is DETACH:
+        if operation.kind is kinds.DETACH:
             return Cut("detach", user_location())
         of = cut.of.union(*(inherited.of for inherited in cuts))
         through = cut.through.union(*(inherited.through for inherited in cuts))
@@ -256,15 +244,10 @@ class CutRecorder:
         return exit_cut
 
 
-def _storages(tensors: Iterable[torch.Tensor]) -> frozenset[int]:
-    return frozenset(storage_of(tensor)[0] for tensor in tensors)
-
-
 def _unused(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return the tensors whose graph no backward call has freed."""
-    nodes = map(_torch.grad_fn_of, tensors)
-    pairs = zip(tensors, nodes, strict=True)
-    return [tensor for tensor, node in pairs if node is not None and freed_by(node) is None]
+    nodes = ((tensor, _torch.grad_fn_of(tensor)) for tensor in tensors)
+    return [tensor for tensor, node in nodes if node is not None and freed_by(node) is None]
 
 
 def _elements(tensor: torch.Tensor) -> list[float]:
@@ -273,4 +256,4 @@ def _elements(tensor: torch.Tensor) -> list[float]:
 
 
 def _has_derivative(operation: Operation, output: torch.Tensor) -> bool:
-    return output.is_floating_point() and not has_zero_derivative(operation.func)
+    return output.is_floating_point() and not kinds.has_zero_derivative(operation.func)

@@ -34,7 +34,8 @@ from gradtrace.autograd.frames import (
     raised_by_the_program,
     user_location,
 )
-from gradtrace.autograd.tensors import storage_of
+from gradtrace.autograd.tensors import storage_of, storages_in
+from gradtrace.watching import operation_kinds as kinds
 from gradtrace.watching.call_sites import (
     FAR,
     NEAR,
@@ -46,24 +47,7 @@ from gradtrace.watching.call_sites import (
     library_cause,
 )
 from gradtrace.watching.cut_recorder import CutRecorder
-from gradtrace.watching.operation_kinds import (
-    ADD,
-    EXPORT,
-    FACT,
-    GRAD_ATTRIBUTE,
-    GRADIENT,
-    KINDS,
-    NO_EFFECT,
-    OTHER,
-    READ,
-    SET_DATA,
-    SET_GRAD_MODE,
-    SET_ITEM,
-    SET_REQUIRES_GRAD,
-    Operation,
-    kind_of,
-    tensors_in,
-)
+from gradtrace.watching.operation_kinds import Operation, tensors_in
 from gradtrace.watching.record import (
     OF_SCALED_TAG,
     SCALED_TAG,
@@ -135,19 +119,19 @@ class Observer(_torch_hooks.Mode):
         if torch.compiler.is_dynamo_compiling():  # an export traces with active modes
             return func(*args, **kwargs)
         try:
-            kind = KINDS.get(func) or kind_of(func)
+            kind = kinds.KINDS.get(func) or kinds.kind_of(func)
         except TypeError:  # a callable that cannot be hashed
-            kind = OTHER
-        if self._record is None or kind is FACT:
+            kind = kinds.OTHER
+        if self._record is None or kind is kinds.FACT:
             return func(*args, **kwargs)
         frame = sys._getframe(1)
         if frame.f_code is _torch_hooks.HANDLE:  # a function written in Python: look at its caller
             frame = caller_of(caller_of(frame))
         operation = None
         try:
-            if kind is NO_EFFECT or kind is SET_DATA:
+            if kind is kinds.NO_EFFECT or kind is kinds.SET_DATA:
                 result = func(*args, **kwargs)
-                if kind is SET_DATA:
+                if kind is kinds.SET_DATA:
                     self.note_same_memory(args[0], args[1])
                 return result
             site = self._sites.at(frame)
@@ -177,14 +161,14 @@ class Observer(_torch_hooks.Mode):
     ) -> Operation | None:
         with _torch.no_torch_function():
             try:
-                if kind is SET_GRAD_MODE:
+                if kind is kinds.SET_GRAD_MODE:
                     self._note_region(frame, args[0])
                     return None
                 tensors = tensors_in(args, kwargs)
                 prior_state: Any = None
-                if kind is GRADIENT:
+                if kind is kinds.GRADIENT:
                     prior_state = self._timeline.last_call
-                elif kind is SET_REQUIRES_GRAD:
+                elif kind is kinds.SET_REQUIRES_GRAD:
                     prior_state = tensors[0].requires_grad
                 versions, now = _torch.versions_of(tensors), _torch.next_sequence_nr()
                 return Operation(
@@ -218,7 +202,7 @@ class Observer(_torch_hooks.Mode):
     def _note(self, operation: Operation, result: Any) -> None:
         kind, frame, tensors = operation.kind, operation.frame, operation.tensors
         started = operation.sequence_nr
-        if kind is SET_REQUIRES_GRAD:
+        if kind is kinds.SET_REQUIRES_GRAD:
             self._cut_recorder.note_switch(tensors[0], was_on=operation.prior_state)
             return
         chain = None
@@ -236,9 +220,9 @@ class Observer(_torch_hooks.Mode):
                 if old != new:
                     self._note_edit(operation, tensor, chain, recording)
                     self._note_changed_gradient(frame, tensor)
-        if kind is EXPORT:
+        if kind is kinds.EXPORT:
             self._note_export(tensors[0], chain, started)
-        if kind is EXPORT or kind is READ:
+        if kind is kinds.EXPORT or kind is kinds.READ:
             self._cut_recorder.note_leaving(frame, tensors[0], result)
         for output in (result,) if isinstance(result, torch.Tensor) else tensors_in((result,)):
             self._note_output(operation, output, chain)
@@ -258,7 +242,7 @@ class Observer(_torch_hooks.Mode):
 
     def _note_output(self, operation: Operation, output: torch.Tensor, chain: Chain | None) -> None:
         timeline, kind, tensors = self._timeline, operation.kind, operation.tensors
-        if kind is not GRAD_ATTRIBUTE:
+        if kind is not kinds.GRAD_ATTRIBUTE:
             timeline.cuts.forget(output, tensors)
         elif (place := timeline.made_and_reached.get(id(tensors[0]))) is not None:
             timeline.calls_of_made[place] = 0  # the program uses such gradients itself
@@ -268,9 +252,9 @@ class Observer(_torch_hooks.Mode):
         self._cut_recorder.note_use(operation, output)
         if operation.site.in_grad_scaler:
             _tag(output, SCALED_TAG, True)
-        elif kind is GRADIENT and any(map(_is_scaled, tensors)):
+        elif kind is kinds.GRADIENT and any(map(_is_scaled, tensors)):
             _tag(output, OF_SCALED_TAG, user_location())
-        if kind is ADD:
+        if kind is kinds.ADD:
             self._cut_recorder.note_addition(operation, is_scalar=output.numel() == 1)
             self._note_sum(tensors, output, chain)
 
@@ -286,7 +270,7 @@ class Observer(_torch_hooks.Mode):
     ) -> None:
         if library_cause() == "numerical":
             return  # gradcheck moves each element there and back
-        sets_item = operation.kind is SET_ITEM
+        sets_item = operation.kind is kinds.SET_ITEM
         # A custom function saves when its forward ends, but has its number before.
         in_custom_forward = not recording and caller_of_apply(operation.frame, FAR) is not None
         written = Memory.of(tensor)
@@ -314,7 +298,7 @@ class Observer(_torch_hooks.Mode):
         if frame is None:
             return
         function = _torch.function_of(frame.f_locals["self"])
-        gradients = {storage_of(gradient)[0] for gradient in tensors_in(frame.f_locals["args"])}
+        gradients = storages_in(tensors_in(frame.f_locals["args"]))
         if function is not None and storage_of(tensor)[0] in gradients:
             name = place_of(function, "backward")
             self._tell("gradient_changed_in_backward", user_location(), name)
@@ -400,11 +384,11 @@ class Observer(_torch_hooks.Mode):
 
 def _is_librarys_own(kind: str, func: Callable[..., Any], site: Site) -> bool:
     """Whether a library reads a gradient, or an optimizer computes without changing a tensor."""
-    if kind is GRAD_ATTRIBUTE:
+    if kind is kinds.GRAD_ATTRIBUTE:
         return site.location is None
     return (
         site.in_optimizer
-        and (kind is OTHER or kind is ADD)
+        and (kind is kinds.OTHER or kind is kinds.ADD)
         and not func.__name__.endswith("_")
         and not torch.is_grad_enabled()
     )

@@ -27,8 +27,8 @@ import torch
 
 from gradtrace import _torch, _torch_hooks
 from gradtrace.autograd.frames import Chain, Location
-from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import roots_of, walk
+from gradtrace.autograd.tensors import storage_of, storages_in
+from gradtrace.autograd.traversal import leaves_of, roots_of, walk
 from gradtrace.watching.constant_terms import ConstantTerms
 from gradtrace.watching.cuts import Cut, Cuts, with_origins
 
@@ -133,27 +133,15 @@ class Memory:
         >>> Memory(0, (4, 3), (3, 1), 4).part((slice(2), 1))
         Memory(address=4, shape=(2,), stride=(3,), itemsize=4)
         """
-        indices = list(index) if isinstance(index, tuple) else [index]
-        if not all(type(item) in (int, slice, type(...), type(None)) for item in indices):
+        indices = index if isinstance(index, tuple) else (index,)
+        indices = tuple(item for item in indices if item is not None)  # None adds a dimension
+        if not all(type(item) in (int, slice, type(...)) for item in indices):
             return self
-        indices = [item for item in indices if item is not None]
-        if ... in indices:
-            position = indices.index(...)
-            missing = len(self.shape) - (len(indices) - 1)
-            indices[position : position + 1] = [slice(None)] * missing
-        address, shape, stride = self.address, [], []
-        for dimension, (length, step) in enumerate(zip(self.shape, self.stride, strict=True)):
-            item = indices[dimension] if dimension < len(indices) else slice(None)
-            if isinstance(item, int):
-                address += (item % length) * step * self.itemsize
-                continue
-            chosen = range(length)[item]
-            if not chosen:
-                return self
-            address += chosen.start * step * self.itemsize
-            shape.append(len(chosen))
-            stride.append(step * chosen.step)
-        return Memory(address, tuple(shape), tuple(stride), self.itemsize)
+        part = torch.empty_strided(self.shape, self.stride, device="meta")[indices]
+        if not part.numel():
+            return self
+        address = self.address + part.storage_offset() * self.itemsize
+        return Memory(address, tuple(part.shape), part.stride(), self.itemsize)
 
     @property
     def span(self) -> range:
@@ -392,9 +380,7 @@ class Timeline:
         The engine's thread for an accelerator does, and numbers the nodes by its own counter.
         """
         call.ended_at = _torch.next_sequence_nr()
-        if call.creates_graph and (
-            call.on_accelerator or _torch.next_sequence_nr() == call.sequence_nr
-        ):
+        if call.creates_graph and (call.on_accelerator or call.ended_at == call.sequence_nr):
             self.graph_elsewhere = call.sequence_nr - 1  # the next node has the call's number
 
     @property
@@ -422,7 +408,7 @@ class Timeline:
         if self.observed:  # those that have a gradient now
             with _torch.no_torch_function():
                 gradients = (p for p in parameters_of(optimizer) if p.grad is not None)
-                storages = frozenset(storage_of(parameter)[0] for parameter in gradients)
+                storages = storages_in(gradients)
             if self.steps and self.steps[-1].storages == storages:
                 storages = self.steps[-1].storages  # one object for equal sets
         now = _torch.next_sequence_nr()
@@ -437,11 +423,11 @@ class Timeline:
         bases = (
             base if t.is_leaf and (base := _torch.base_of(t)) is not None else t for t in tensors
         )
-        for node in walk(roots_of([tensor for tensor in bases if tensor.requires_grad]))[0]:
-            if isinstance(node, _torch.LEAF):
-                cuts = self.suspects.get(_torch.tensor_identity(node.variable))
-                if cuts is not None and len(cuts) < _MAX_CUTS_OF_LEAF:
-                    cuts.setdefault(cut, meant)
+        roots = roots_of([tensor for tensor in bases if tensor.requires_grad])
+        for leaf in leaves_of(walk(roots)[0]):
+            cuts = self.suspects.get(_torch.tensor_identity(leaf))
+            if cuts is not None and len(cuts) < _MAX_CUTS_OF_LEAF:
+                cuts.setdefault(cut, meant)
 
     def note_loss(self, numbers: Iterable[int], leaves: Iterable[torch.Tensor]) -> None:
         """Record the cuts of the values from which a loss with these nodes was computed."""

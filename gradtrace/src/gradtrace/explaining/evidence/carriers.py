@@ -231,7 +231,5 @@ def _parts(name: str) -> list[str]:
 
 def _internal(owner: Any) -> bool:
     """Whether an object is a library's, and neither a container nor a module, tensor or class."""
-    kind = type(owner)
-    return not isinstance(
-        owner, (type, torch.nn.Module, torch.Tensor, list, tuple, dict, set)
-    ) and not belongs_to_user(kind)
+    known = (type, torch.nn.Module, torch.Tensor, list, tuple, dict, set)
+    return not isinstance(owner, known) and not belongs_to_user(type(owner))

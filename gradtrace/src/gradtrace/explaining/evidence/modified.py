@@ -16,8 +16,8 @@ from gradtrace.autograd.frames import Location
 from gradtrace.autograd.nodes import MODIFIED
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.syntax import names, reads, written_values
-from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import roots_of, walk
+from gradtrace.autograd.tensors import storage_of, storages_in
+from gradtrace.autograd.traversal import leaves_of, roots_of, walk
 from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence
 from gradtrace.explaining.evidence.carriers import Holder
@@ -55,7 +55,7 @@ class ModifiedEvidence(Evidence):
         for number, tensor in changed if not self.a_leaf else ():
             if tensor.role != "leaf":
                 self._saved.setdefault(tensor.storage, number)
-        self._leaves = {storage_of(n.variable)[0] for n in live if type(n) is _torch.LEAF}
+        self._leaves = storages_in(leaves_of(live))
         self.edits = list(self.timeline.edits_since(self.saved_by, self.storage))
         self.edit = self.edits[0] if self.edits else None
         self.began_at = self.edit.location if self.edit else None

@@ -11,8 +11,8 @@ import torch
 from gradtrace import _torch
 from gradtrace.autograd import lost_graph, source
 from gradtrace.autograd.frames import Location, place_of
-from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import reachable, roots_of, users_of, walk
+from gradtrace.autograd.tensors import storages_in
+from gradtrace.autograd.traversal import leaves_of, reachable, roots_of, users_of, walk
 from gradtrace.explaining.evidence.base import Evidence, TextEvidence
 from gradtrace.explaining.evidence.carriers import Holder, filled_at, name_of, without_index
 from gradtrace.explaining.evidence.optimizers import Training
@@ -68,7 +68,7 @@ class NoGraphEvidence(Evidence):
         if name is None and (function := self._derived_function) is not None:
             name = place_of(function, "backward")
         frozen = [v.value for v in self.variables if self.frozen and not v.value.requires_grad]
-        trained = Training(self.timeline, {storage_of(t)[0] for t in frozen}).held(frozen)
+        trained = Training(self.timeline, storages_in(frozen)).held(frozen)
         holders = {id(v.value): v for v in sorted(self.variables, key=lambda v: bool(v.owners))}
         return {"it": name, "trained": name_of(holders[id(tensor)] for tensor in trained)}
 
@@ -164,11 +164,11 @@ class AskedEvidence(Evidence):
         nodes = set() if off else set(walk(roots_of(self.outputs))[0])
         self.missing = off or [t for t in inputs if roots_of([t])[0] not in nodes]
         self._nodes = nodes
-        self._leaves = [node.variable for node in nodes if isinstance(node, _torch.LEAF)]
+        self._leaves = leaves_of(nodes)
         cuts = (self.timeline.cuts.get(tensor) for tensor in self.missing)
         self.cut = next((cut for cut in cuts if cut is not None), None)
         if self.cut is None and not off:  # it may have been cut after it was created
-            self.cut = self.timeline.cuts.of({storage_of(t)[0] for t in self.missing})
+            self.cut = self.timeline.cuts.of(storages_in(self.missing))
         self.began_at = None if self.cut is None else self.cut.location
         if self.cut is None and not off:
             self.began_at = self._computed_at()

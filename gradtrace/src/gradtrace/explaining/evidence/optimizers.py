@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 
 from gradtrace._torch import version_of
-from gradtrace.autograd.tensors import storage_of
+from gradtrace.autograd.tensors import storage_of, storages_in
 from gradtrace.watching.record import BackwardCall, Timeline, parameters_of
 
 
@@ -72,4 +72,4 @@ class Training:
 
 
 def storages_of(optimizer: torch.optim.Optimizer) -> frozenset[int]:
-    return frozenset(storage_of(parameter)[0] for parameter in parameters_of(optimizer))
+    return storages_in(parameters_of(optimizer))

@@ -16,8 +16,8 @@ from gradtrace.autograd.frames import Chain, place_of, user_frames
 from gradtrace.autograd.nodes import FREED, HIDDEN
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.syntax import reads, writes
-from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import leading_to, reachable, roots_of, users_of, walk
+from gradtrace.autograd.tensors import storages_in
+from gradtrace.autograd.traversal import leading_to, leaves_of, reachable, roots_of, users_of, walk
 from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence
 from gradtrace.explaining.evidence.carriers import Holder
@@ -225,7 +225,6 @@ class ReuseEvidence(Evidence):
         holders = [v for v in self.variables if v.node in old]
         if holders:
             return sorted(holders, key=lambda v: v.node not in exact)
-        # Otherwise those that last and hold the oldest node computed from it afterwards.
         later = {self.live[i]: self._number(i) for i in self._above if self.users[i]}
         holders = [v for v in self.variables if v.node in later and v.lasts]
         oldest = min((later[v.node] for v in holders), default=None)
@@ -239,7 +238,6 @@ class ReuseEvidence(Evidence):
             variable
             for variable in self.variables
             if variable.node is not None
-            and not isinstance(variable.node, _torch.LEAF)
             and _torch.sequence_nr(variable.node) >= since
             and variable.carries
             and self._origin(variable.node) in self._origins
@@ -290,11 +288,12 @@ class ReuseEvidence(Evidence):
     @cached_property
     def every_entry_is_named(self) -> bool:
         """Whether carriers hold or use each node of :attr:`crossing`, or one of the same origin."""
-        nodes = [variable.node for variable in self.carriers]
-        origins = {self._origin(node) for node in nodes if node is not None}
-        inputs = {self.live[i] for i in self._inputs_of_carriers}
-        crossing = (self.live[i] for i in self.crossing)
-        return all(n in nodes or n in inputs or self._origin(n) in origins for n in crossing)
+        nodes = {variable.node for variable in self.carriers} - {None}
+        older = nodes & self._computed_before
+        used = reachable(self.links, (i for i, node in enumerate(self.live) if node in older))
+        others = (self.live[i] for i in self.crossing if i not in used)
+        origins = {self._origin(node) for node in nodes}
+        return all(node in nodes or self._origin(node) in origins for node in others)
 
     @cached_property
     def in_a_buffer(self) -> list[Holder]:
@@ -337,23 +336,12 @@ class ReuseEvidence(Evidence):
 
     @cached_property
     def training(self) -> Training:
-        return Training(self.timeline, self._both_losses)
-
-    @cached_property
-    def _both_losses(self) -> frozenset[int]:
-        """The storages of the leaves of this loss and, if they are known, of the earlier loss."""
-        return self._leaves_of(self.freeing) | {storage_of(leaf)[0] for leaf in self._all_leaves}
+        own = storages_in(leaves_of(self.live))
+        return Training(self.timeline, own | self._leaves_of(self.freeing))
 
     def _leaves_of(self, call: BackwardCall) -> frozenset[int]:
         """Return the storages of the leaves that a call reached; empty if they are not known."""
-        nodes = walk(self._roots_of(call))[0]
-        return call.leaves or frozenset(
-            storage_of(node.variable)[0] for node in nodes if isinstance(node, _torch.LEAF)
-        )
-
-    @cached_property
-    def _all_leaves(self) -> list[torch.Tensor]:
-        return self._leaves(range(len(self.live)))
+        return call.leaves or storages_in(leaves_of(walk(self._roots_of(call))[0]))
 
     @property
     def optimizers_are_known(self) -> bool:
@@ -397,7 +385,7 @@ class ReuseEvidence(Evidence):
     @property
     def trained_through_the_container(self) -> bool:
         """Whether some trained parameters are reached only through the container's tensors."""
-        return len(self._trained_beside) < len(self.training.trained(self._all_leaves))
+        return len(self._trained_beside) < len(self.training.trained(leaves_of(self.live)))
 
     @property
     def only_the_container_trains(self) -> bool:
@@ -439,7 +427,7 @@ class ReuseEvidence(Evidence):
             (cleared and bool(leaves))
             or bool(self._stepped)
             or self.training.changed_by_steps(self.freeing.number, self._storages(self._inputs))
-            or self.training.changed_since(self.freeing, self._all_leaves)
+            or self.training.changed_since(self.freeing, leaves_of(self.live))
         )
 
     @cached_property
@@ -484,27 +472,23 @@ class ReuseEvidence(Evidence):
         They stepped before the next call or, if none did, hold the earlier loss's leaves outside
         the shared part; or this loss's, if those are unknown and the same line made both calls.
         """
+        if stepped := self.training.stepped_since(self.freeing, self.freeing.number):
+            return stepped
         leaves = self._leaves_of(self.freeing)
         if not leaves and self._is_made_here(self.freeing):
-            return self._stepped_next or self._optimizers_of_new
-        own = leaves - self._storages(self._inputs)
-        return self._stepped_next or self.training.owners(own)
+            return self._optimizers_of_new
+        return self.training.owners(leaves - self._storages(self._inputs))
 
     @cached_property
     def _optimizers_of_new(self) -> list[torch.optim.Optimizer]:
         return self.training.owners(self._storages(self.new) - self._storages(self._inputs))
 
     def _storages(self, nodes: Iterable[int]) -> frozenset[int]:
-        return frozenset(storage_of(leaf)[0] for leaf in self._leaves(nodes))
+        return storages_in(self._leaves(nodes))
 
     @property
     def _stepped(self) -> list[torch.optim.Optimizer]:
         return self.training.stepped_since(self.freeing)
-
-    @property
-    def _stepped_next(self) -> list[torch.optim.Optimizer]:
-        """The optimizers that stepped between the freeing call and the next one."""
-        return self.training.stepped_since(self.freeing, self.freeing.number)
 
     def _leaves(self, nodes: Iterable[int]) -> list[torch.Tensor]:
         """Return the leaves among these nodes and their inputs, each once."""
@@ -534,12 +518,6 @@ class ReuseEvidence(Evidence):
         since, entries = self.freeing.sequence_nr, {*self.entries}
         above = (i for i in self._above if self.users[i])  # without the loss itself
         return {self.live[i] for i in (*entries, *above) if self._number(i) < since}
-
-    @cached_property
-    def _inputs_of_carriers(self) -> set[int]:
-        """The carriers' nodes that are older than the freeing call, and all of their inputs."""
-        nodes = {v.node for v in self.carriers} & self._computed_before
-        return reachable(self.links, (i for i, node in enumerate(self.live) if node in nodes))
 
     def _number(self, i: int) -> int:
         return _torch.sequence_nr(self.live[i])

@@ -10,8 +10,8 @@ from typing import Any
 from gradtrace import _torch
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import Found, Location, namespace, reach, user_frames
-from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import walk
+from gradtrace.autograd.tensors import storages_in
+from gradtrace.autograd.traversal import leaves_of, walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.carriers import Holder, name_of, without_index
 from gradtrace.explaining.silent.pending import PendingBackward, finding
@@ -127,7 +127,7 @@ def _spans_iterations(timeline: Timeline, node: _torch.LiveNode) -> tuple[str, .
     lines = Counter(location for location, _ in iterations if ends)
     if max(lines.values(), default=len(calls) // LONG * _SPENT) >= _SPENT:
         return ("larger",)
-    leaves = {storage_of(n.variable)[0] for n in nodes if isinstance(n, _torch.LEAF)}
+    leaves = storages_in(leaves_of(nodes))
     changes: dict[int, list[int]] = {}
     for step in timeline.steps:
         if step.storages and step.storages & leaves:

@@ -9,7 +9,7 @@ import torch
 from gradtrace import _torch
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import names_of
-from gradtrace.autograd.tensors import storage_of
+from gradtrace.autograd.tensors import storage_of, storages_in
 from gradtrace.autograd.traversal import leading_to, reachable
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training
@@ -67,7 +67,7 @@ def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterat
     steps = [step for step in timeline.steps if step.optimizer() is optimizer][-_STEPS:]
     numbers = [step.last_call for step in steps]
     pairs = [(p, p.grad) for p in parameters_of(optimizer) if p.grad is not None]
-    storages = {storage_of(parameter)[0] for parameter, _ in pairs}
+    storages = storages_in(parameter for parameter, _ in pairs)
     since = timeline.calls_since(numbers[0] if len(steps) == _STEPS else 0)
     calls = [call for call in since if call.leaves & storages]
     if not calls:
