@@ -231,11 +231,8 @@ def _computing_in_forward(outputs: Any) -> tuple[weakref.ref[type], ...]:
     """
     with undisturbed():
         nodes = {_torch.function_of(node): node for node in walk(roots_of(outputs))[0]}
-        return tuple(
-            weakref.ref(function)
-            for function, node in nodes.items()
-            if function is not None and _torch.kept_by_function(node)
-        )
+        kept = (f for f, node in nodes.items() if f is not None and _torch.kept_by_function(node))
+        return tuple(weakref.ref(function) for function in kept)
 
 
 def mark_what_ran(call: BackwardCall, outputs: Any) -> None:

@@ -136,7 +136,7 @@ class Observer(_torch_hooks.Mode):
                 return result
             site = self._sites.at(frame)
             if not _torch.is_intercepted() and not _is_librarys_own(kind, func, site):
-                operation = self._before(kind, func, args, kwargs, frame, site)
+                operation = self._guarded(self._before, kind, func, args, kwargs, frame, site)
             # Not stored: the globals may be large.
             stand_in = FunctionType(site.stand_in, frame.f_globals)
             result = stand_in(func, args, kwargs)
@@ -145,10 +145,17 @@ class Observer(_torch_hooks.Mode):
             remove_our_frames(error)
             raise
         if operation is not None:
-            self._after(operation, result)
+            self._guarded(self._note, operation, result)
         return result
 
-    # An error in here is stored and never raised: the program has priority.
+    def _guarded(self, note: Callable[..., Any], *arguments: Any) -> Any:
+        """Call ``note``; an error in it is stored and never raised: the program has priority."""
+        with _torch.no_torch_function():
+            try:
+                return note(*arguments)
+            except Exception as error:
+                self._broke(error)
+                return None
 
     def _before(
         self,
@@ -159,39 +166,21 @@ class Observer(_torch_hooks.Mode):
         frame: FrameType,
         site: Site,
     ) -> Operation | None:
-        with _torch.no_torch_function():
-            try:
-                if kind is kinds.SET_GRAD_MODE:
-                    self._note_region(frame, args[0])
-                    return None
-                tensors = tensors_in(args, kwargs)
-                prior_state: Any = None
-                if kind is kinds.GRADIENT:
-                    prior_state = self._timeline.last_call
-                elif kind is kinds.SET_REQUIRES_GRAD:
-                    prior_state = tensors[0].requires_grad
-                versions, now = _torch.versions_of(tensors), _torch.next_sequence_nr()
-                return Operation(
-                    kind, func, args, kwargs, frame, site, tensors, versions, now, prior_state
-                )
-            except Exception as error:
-                self._broke(error)
-                return None
-
-    def _after(self, operation: Operation, result: Any) -> None:
-        with _torch.no_torch_function():
-            try:
-                self._note(operation, result)
-            except Exception as error:
-                self._broke(error)
+        if kind is kinds.SET_GRAD_MODE:
+            self._note_region(frame, args[0])
+            return None
+        tensors = tensors_in(args, kwargs)
+        prior_state: Any = None
+        if kind is kinds.GRADIENT:
+            prior_state = self._timeline.last_call
+        elif kind is kinds.SET_REQUIRES_GRAD:
+            prior_state = tensors[0].requires_grad
+        versions, now = _torch.versions_of(tensors), _torch.next_sequence_nr()
+        return Operation(kind, func, args, kwargs, frame, site, tensors, versions, now, prior_state)
 
     def note_same_memory(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
         """Record that a parameter, or an attribute ``.data``, now has the memory of ``data``."""
-        with _torch.no_torch_function():
-            try:
-                self._cut_recorder.note_replacement(tensor, [data])
-            except Exception as error:
-                self._broke(error)
+        self._guarded(self._cut_recorder.note_replacement, tensor, [data])
 
     def _broke(self, error: Exception) -> None:
         if raised_by_the_program(error):

@@ -4,9 +4,6 @@ PyTorch numbers the operations that it records, in each thread from 0; this numb
 orders operations within one thread. So each thread has its own :class:`Timeline`, which is deleted
 when the thread ends. The stored numbers and lines keep no tensor and no graph alive, and every
 table is bounded.
-
-Which backward call freed a node is stored on the node itself (:func:`freed_by`), where every thread
-finds it, and is deleted with the node.
 """
 
 import bisect
@@ -34,10 +31,11 @@ from gradtrace.watching.cuts import Cut, Cuts, with_origins
 
 T = TypeVar("T")
 
-FREED_TAG = "gradtrace.freed_by"  # on node.metadata: the BackwardCall
-SUM_TAG = "gradtrace.sum"  # on node.metadata: the Sum that it adds to
-SCALED_TAG = "gradtrace.scaled"  # on node.metadata: a GradScaler made it
-OF_SCALED_TAG = "gradtrace.of_scaled"  # on node.metadata: the line of a scaled loss's gradient
+# Keys of node.metadata: every thread finds these values there, and they are deleted with the node.
+FREED_TAG = "gradtrace.freed_by"  # the BackwardCall
+SUM_TAG = "gradtrace.sum"  # the Sum that it adds to
+SCALED_TAG = "gradtrace.scaled"  # a GradScaler made it
+OF_SCALED_TAG = "gradtrace.of_scaled"  # the line of a scaled loss's gradient
 
 _MAX_CALLS = _MAX_STEPS = 256
 _MAX_LINES = 200_000
@@ -128,11 +126,7 @@ class Memory:
             return None
 
     def part(self, index: Any) -> "Memory":
-        """Return the memory of ``tensor[index]`` if that is a view, else the whole memory.
-
-        >>> Memory(0, (4, 3), (3, 1), 4).part((slice(2), 1))
-        Memory(address=4, shape=(2,), stride=(3,), itemsize=4)
-        """
+        """Return the memory of ``tensor[index]`` if that is a view, else the whole memory."""
         indices = index if isinstance(index, tuple) else (index,)
         indices = tuple(item for item in indices if item is not None)  # None adds a dimension
         if not all(type(item) in (int, slice, type(...)) for item in indices):
@@ -407,8 +401,7 @@ class Timeline:
         storages = None
         if self.observed:  # those that have a gradient now
             with _torch.no_torch_function():
-                gradients = (p for p in parameters_of(optimizer) if p.grad is not None)
-                storages = storages_in(gradients)
+                storages = storages_in(p for p in parameters_of(optimizer) if p.grad is not None)
             if self.steps and self.steps[-1].storages == storages:
                 storages = self.steps[-1].storages  # one object for equal sets
         now = _torch.next_sequence_nr()
@@ -469,8 +462,7 @@ class Timeline:
 
     def is_exported(self, tensor: torch.Tensor) -> bool:
         """Whether code outside of PyTorch, such as NumPy, can write to the tensor's memory."""
-        exports = self.exports
-        if not exports and (type(tensor) is not torch.Tensor or not tensor.is_leaf):
+        if not self.exports and (type(tensor) is not torch.Tensor or not tensor.is_leaf):
             return False  # made by PyTorch
         if tensor.layout is not torch.strided or tensor.device.type != "cpu":
             return False
@@ -479,7 +471,7 @@ class Timeline:
         except (NotImplementedError, RuntimeError):
             return False
         # PyTorch cannot resize memory that it does not own.
-        return not storage.resizable() or _torch.storage_identity(storage) in exports
+        return not storage.resizable() or _torch.storage_identity(storage) in self.exports
 
     def exports_of(self, storage: int) -> list[Export]:
         """Return the exports of a storage; none if that storage no longer exists."""

@@ -15,11 +15,7 @@ PATTERNS = [(*entry, None)[:3] for entry in read_table("errors")["patterns"]]
 
 
 def family_of(message: str) -> tuple[str | None, str | None]:
-    """Return the family of an error's text, and its cause if the text decides it.
-
-    >>> family_of("Trying to backward through the graph a second time")
-    ('freed', None)
-    """
+    """Return the family of an error's text, and its cause if the text decides it."""
     entries = (
         (family, cause) for pattern, family, cause in PATTERNS if re.search(pattern, message)
     )

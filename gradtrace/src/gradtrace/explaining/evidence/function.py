@@ -130,20 +130,19 @@ class RecomputedEvidence(TextEvidence):
 
     def examine(self, exception: BaseException) -> None:
         """Name the checkpointed function, its call, and the state that may differ in its runs."""
-        for module, code in _checkpointed(exception):
-            codes = (
-                [code, *(code_of(part.forward) for part in module.modules())] if module else [code]
-            )
-            states = ((c, source.state_changed(c)) for c in codes if c is not None and is_users(c))
-            code, changed = next((pair for pair in states if pair[1]), (code, {}))
-            self.changes_state = bool(changed)
-            changed = changed or source.assigned_elsewhere(code)
-            name = type(module).__name__ if module is not None else code.co_qualname
-            self.names = {"it": name, "state": ", ".join(changed) or None}
-            self.made_at = source.call_like(code.co_filename, "checkpoint")
-            if changed:
-                self.began_at = Location(code.co_filename, min(changed.values()))
+        module, code = next(_checkpointed(exception), (None, None))
+        if code is None:
             return
+        codes = [code, *(code_of(part.forward) for part in module.modules())] if module else [code]
+        states = ((c, source.state_changed(c)) for c in codes if c is not None and is_users(c))
+        code, changed = next((pair for pair in states if pair[1]), (code, {}))
+        self.changes_state = bool(changed)
+        changed = changed or source.assigned_elsewhere(code)
+        name = type(module).__name__ if module is not None else code.co_qualname
+        self.names = {"it": name, "state": ", ".join(changed) or None}
+        self.made_at = source.call_like(code.co_filename, "checkpoint")
+        if changed:
+            self.began_at = Location(code.co_filename, min(changed.values()))
 
 
 def _checkpointed(error: BaseException) -> Iterator[tuple[Any, CodeType]]:

@@ -27,12 +27,14 @@ class NoGraphEvidence(Evidence):
     at the failed call decide.
     """
 
+    observed = False
+
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         outputs = (o for o in self.outputs if isinstance(o, torch.Tensor) and not o.requires_grad)
         output = next(outputs, None)
         self.cut = None if output is None else self._cut_of(output)
-        self._cut_recorded = self.cut is not None and self.cut.shape is None
+        self.observed = self.cut is not None and self.cut.shape is None
         if self.cut is None and not self.timeline.observed and self.frame is not None:
             detachment = lost_graph.find(self.frame)
             if detachment is None and not (self.gradients_are_off or self.frozen):
@@ -57,10 +59,6 @@ class NoGraphEvidence(Evidence):
         # If a value with a graph was read, only a constant was computed without gradients.
         is_constant = cut is not None and cut.how == "region" and left is not None and left.unused
         return left if cut is None or is_constant else cut
-
-    @property
-    def observed(self) -> bool:
-        return self._cut_recorded
 
     @cached_property
     def names(self) -> Mapping[str, str | None]:

@@ -41,15 +41,13 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
     do not count. A computation in ``no_grad()``, or a tensor detached outside of a module's
     forward, may be intended, for a while or until the end: see :func:`never_trained`.
     """
-    entry = timeline.untrained.get(id(optimizer))
-    if entry is not None and entry.optimizer() is not optimizer:
-        entry = None  # it belongs to an optimizer that had this address before
-    if entry is not None and not entry.places and not entry.doubtful:
-        return
     parameters = parameters_of(optimizer)
-    if entry is None:
+    entry = timeline.untrained.get(id(optimizer))
+    if entry is None or entry.optimizer() is not optimizer:  # another one had this address
         places = [*range(len(parameters))]
         entry = timeline.untrained[id(optimizer)] = Untrained(weakref.ref(optimizer), places)
+    if not entry.places and not entry.doubtful:
+        return
     entry.steps += 1
     entry.last_step = timeline.steps[-1].location
     entry.places = _without_gradient(entry.places, parameters)

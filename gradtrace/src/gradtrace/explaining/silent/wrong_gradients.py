@@ -230,7 +230,6 @@ def in_step(timeline: Timeline) -> Iterator[Diagnosis]:
     """Yield a finding if a step inside a backward pass changed a tensor that the pass still needs.
 
     The change counts if autograd's version check misses it, and the pass does not retain its graph.
-    Only the first 20 such steps are examined.
     """
     if not timeline.running or timeline.looked_inside >= _LOOKS_INSIDE:
         return
