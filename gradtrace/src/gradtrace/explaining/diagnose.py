@@ -89,11 +89,10 @@ def failure(
     return diagnosis
 
 
-def decide(family: str, evidence: Evidence) -> Diagnosis | None:
-    """Return the diagnosis by the family's first criterion whose facts hold; None if none holds."""
+def decide(family: str, evidence: Evidence) -> Diagnosis:
+    """Return the diagnosis by the family's first criterion whose facts hold; the last has none."""
     holding = (c for c in CRITERIA[family] if all(map(evidence.holds, c.facts)))
-    criterion = next(holding, None)
-    return None if criterion is None else build_diagnosis(family, criterion, evidence)
+    return build_diagnosis(family, next(holding), evidence)
 
 
 def build_diagnosis(family: str, criterion: Criterion, evidence: Evidence) -> Diagnosis:

@@ -73,15 +73,21 @@ class CutRecorder:
             if tensor.requires_grad:
                 timeline.cut_off([tensor], exit_cut, meant=False)
 
-    def note_addition(self, operation: Operation, is_scalar: bool) -> None:
-        """Record a constant that is added to a value with a graph, if its graph was cut off."""
+    def note_addition(self, operation: Operation, output: torch.Tensor) -> None:
+        """Record values whose graph was cut off, and which are added to a value with a graph."""
+        # A tensor with a cut that requires grad again is a new leaf.
         constants = [tensor for tensor in operation.tensors if not tensor.requires_grad]
-        cuts = {id(tensor): self._cuts.get(tensor) for tensor in constants}
-        cut = next((cut for cut in cuts.values() if cut is not None and cut.how in _EXPLICIT), None)
-        if cut is not None and cuts.get(id(kinds.subtrahend(operation))) is cut:
-            self._timeline.terms.note_subtraction(operation, cut)
-        elif is_scalar:
-            self._timeline.terms.note_addition(operation, cut)
+        cuts = {id(t): cut for t in constants if (cut := self._cuts.get(t)) is not None}
+        node = _torch.grad_fn_of(output)
+        for cut in cuts.values() if node is not None else ():
+            # A step against a tensor's own gradient (first-order methods) is meant.
+            if cut.how == "first_order" and not cut.of & storages_in(operation.tensors):
+                self._timeline.first_order[_torch.sequence_nr(node)] = cut
+        explicit = next((cut for cut in cuts.values() if cut.how in _EXPLICIT), None)
+        if explicit is not None and cuts.get(id(kinds.subtrahend(operation))) is explicit:
+            self._timeline.terms.note_subtraction(operation, explicit)
+        elif output.numel() == 1:
+            self._timeline.terms.note_addition(operation, explicit)
 
     def note_use(self, operation: Operation, output: torch.Tensor) -> None:
         """Record the values without a graph from which a result with a graph was computed.

@@ -244,8 +244,8 @@ class Observer(_torch_hooks.Mode):
         elif kind is kinds.GRADIENT and any(map(_is_scaled, tensors)):
             _tag(output, OF_SCALED_TAG, user_location())
         if kind is kinds.ADD:
-            self._cut_recorder.note_addition(operation, is_scalar=output.numel() == 1)
-            self._note_sum(tensors, output, chain)
+            self._cut_recorder.note_addition(operation, output)
+            self._note_sum(output, chain)
 
     def _note_custom_function(self, frame: FrameType | None, sequence_nr: int) -> None:
         """Record the line of a custom function's node, numbered before its forward runs."""
@@ -332,22 +332,11 @@ class Observer(_torch_hooks.Mode):
         how_cut = library_cause() or "region"
         regions.append(Region(enabled, location, how_cut, entered=method == "__enter__"))
 
-    def _note_sum(
-        self, tensors: list[torch.Tensor], output: torch.Tensor, chain: Chain | None
-    ) -> None:
-        """Record the sum that a line adds to, and the use of gradients that have no graph."""
+    def _note_sum(self, output: torch.Tensor, chain: Chain | None) -> None:
+        """Record the sum that a line adds to."""
         node = _torch.grad_fn_of(output)
         if node is None:
             return
-        timeline = self._timeline
-        for tensor in tensors if len(timeline.cuts) else ():
-            # A tensor with a cut that requires grad again is a new leaf.
-            cut = None if tensor.requires_grad else timeline.cuts.get(tensor)
-            # A step against a tensor's own gradient (first-order methods) is meant.
-            if cut is None or cut.how != "first_order":
-                continue
-            if not any(storage_of(operand)[0] in cut.of for operand in tensors):
-                timeline.first_order[_torch.sequence_nr(node)] = cut
         location, is_scalar = _location(chain), output.numel() == 1
         total, used_up, newest = Sum(location), False, -1
         for successor, _ in _torch.edges_of(node):
@@ -361,14 +350,14 @@ class Observer(_torch_hooks.Mode):
             used_up = used_up or freed_by(successor) is not None
         # What was there before the last addition is another term of one iteration.  A sum of larger
         # tensors may be a network's: the backward calls distinguish its iterations.
-        last_call = timeline.last_call
+        last_call = self._timeline.last_call
         total.count += newest > total.sequence_nr if is_scalar else last_call > total.last_call
         total.sequence_nr, total.last_call = _torch.sequence_nr(node), last_call
         node.metadata[SUM_TAG] = total
         if used_up and is_scalar and total.count >= _LEAKING:
             self._tell("graph_grows", location, None)
         elif total.count == LONG and adds_the_same_parameters(node, total):
-            timeline.sums.add(total, reports_death=is_scalar)
+            self._timeline.sums.add(total, reports_death=is_scalar)
 
 
 def _is_librarys_own(kind: str, func: Callable[..., Any], site: Site) -> bool:

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from operator import itemgetter
 from traceback import walk_stack, walk_tb
@@ -224,8 +224,10 @@ class LeafEvidence(TextEvidence):
         loop = None if self.frame is None else source.loop_around(self.frame)
         targets = names(loop.target, ast.Store) if isinstance(loop, ast.For) else set()
         self.in_a_loop_over_views = self.names["it"] in targets
-        self.updates_a_parameter = any(self._is_update(variable.owners) for variable in same)
-        self.value_has_graph = not self.by_a_layer and self._reads_gradients()
+        writes = [] if self.raised_at is None else source.writes_at(self.raised_at)
+        of_module = any(isinstance(o, torch.nn.Module) for v in same for o in v.owners[-1:])
+        self.updates_a_parameter = of_module and self._is_update(writes)
+        self.value_has_graph = not self.by_a_layer and self._reads_gradients(writes)
 
     def _is_named(self, variable: Holder) -> bool:
         """Whether a variable is the one written, perhaps under another name of its owner."""
@@ -235,19 +237,15 @@ class LeafEvidence(TextEvidence):
         is_alias = is_owned and variable.name.endswith(f".{attribute}")
         return variable.name == self.names["it"] or is_alias
 
-    def _is_update(self, owners: Sequence[Any]) -> bool:
-        """Whether ``+=`` or the like changes a parameter, while no module's forward() runs."""
-        writes = [] if self.raised_at is None else source.writes_at(self.raised_at)
+    def _is_update(self, writes: Iterable[source.Write]) -> bool:
+        """Whether ``+=`` or the like makes the change, while no module's forward() runs."""
         updates = any(isinstance(write.node, ast.AugAssign) for write in writes)
         codes = {frame.f_code for frame, _ in walk_stack(self.frame)}
-        runs = _torch.MODULE_CALL in codes
-        of_module = any(isinstance(owner, torch.nn.Module) for owner in owners[-1:])
         differentiable = any(call.creates_graph for call in self.timeline.calls)
-        return updates and of_module and not runs and not differentiable
+        return updates and _torch.MODULE_CALL not in codes and not differentiable
 
-    def _reads_gradients(self) -> bool:
+    def _reads_gradients(self, writes: Iterable[source.Write]) -> bool:
         """Whether the value that is written is computed from tensors that require grad."""
-        writes = [] if self.raised_at is None else source.writes_at(self.raised_at)
         values = [value for write in writes for value in written_values(write.node)]
         if self.frame is not None:
             values = [v for v in values if not lost_graph.has_no_graph(self.frame, v)]
@@ -270,11 +268,8 @@ class Retained(ReuseEvidence):
         call = self._kept_since(self._saved_by)
         if call is None:
             return {}
-        return {
-            i: call
-            for i, node in enumerate(self.live)
-            if self.nodes[i].leaf is None and _torch.sequence_nr(node) < call.sequence_nr
-        }
+        older = (i for i in range(len(self.live)) if self._number(i) < call.sequence_nr)
+        return {i: call for i in older if self.nodes[i].leaf is None}
 
     def _blocking(self) -> set[int]:
         return {i for i in self.earlier if self._number(i) == self._saved_by}

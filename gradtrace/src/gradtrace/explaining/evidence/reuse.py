@@ -350,7 +350,7 @@ class ReuseEvidence(Evidence):
     @cached_property
     def trains(self) -> bool:
         """Whether a leaf is a direct input of any new node."""
-        return any(self.nodes[j].leaf is not None for i in self.new for j in self.links[i])
+        return bool(self._leaves(self.new))
 
     @cached_property
     def another_loss(self) -> bool:
@@ -492,13 +492,8 @@ class ReuseEvidence(Evidence):
 
     def _leaves(self, nodes: Iterable[int]) -> list[torch.Tensor]:
         """Return the leaves among these nodes and their inputs, each once."""
-        leaves = {
-            k: self.live[k].variable
-            for i in nodes
-            for k in (i, *self.links[i])
-            if self.nodes[k].leaf is not None
-        }
-        return [*leaves.values()]
+        indices = dict.fromkeys(k for i in nodes for k in (i, *self.links[i]))
+        return leaves_of(self.live[k] for k in indices)
 
     # The graph.
 
