@@ -413,7 +413,7 @@ def test_a_detector_that_fails_loses_no_earlier_finding(monkeypatch):
     def broken(*arguments):
         raise ZeroDivisionError("inside gradtrace")
 
-    monkeypatch.setattr("gradtrace.explaining.silent.growing", broken)
+    monkeypatch.setattr("gradtrace.explaining.silent.growth.growing", broken)
     with warnings.catch_warnings(record=True), watch(strict=True) as one:
         y = torch.ones(3, requires_grad=True).sigmoid()
         y.data.zero_()
