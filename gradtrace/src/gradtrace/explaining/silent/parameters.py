@@ -144,8 +144,7 @@ def _strays(
         began_at = place or graph.call.location
         is_reshaped = any(leaf.shape not in shapes for leaf in leaves)
         facts = ("replaced", "reshaped")[: 1 + is_reshaped] if replaced else ()
-        names = names_of(leaves)
-        yield graph.finding("in_no_optimizer", began_at, carried_by=names, facts=facts)
+        yield graph.finding("in_no_optimizer", began_at, carried_by=names_of(leaves), facts=facts)
 
 
 def _is_hidden(variable: Found, stepped: set[int]) -> bool:
