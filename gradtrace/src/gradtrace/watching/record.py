@@ -134,7 +134,7 @@ class Memory:
         part = torch.empty_strided(self.shape, self.stride, device="meta")[indices]
         if not part.numel():
             return self
-        address = self.address + part.storage_offset() * self.itemsize
+        address = self.address + int(part.storage_offset()) * self.itemsize
         return Memory(address, tuple(part.shape), part.stride(), self.itemsize)
 
     @property
