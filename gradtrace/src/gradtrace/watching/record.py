@@ -127,15 +127,27 @@ class Memory:
 
     def part(self, index: Any) -> "Memory":
         """Return the memory of ``tensor[index]`` if that is a view, else the whole memory."""
-        indices = index if isinstance(index, tuple) else (index,)
-        indices = tuple(item for item in indices if item is not None)  # None adds a dimension
-        if not all(type(item) in (int, slice, type(...)) for item in indices):
+        indices = list(index) if isinstance(index, tuple) else [index]
+        if not all(type(item) in (int, slice, type(...), type(None)) for item in indices):
             return self
-        part = torch.empty_strided(self.shape, self.stride, device="meta")[indices]
-        if not part.numel():
-            return self
-        address = self.address + int(part.storage_offset()) * self.itemsize
-        return Memory(address, tuple(part.shape), part.stride(), self.itemsize)
+        indices = [item for item in indices if item is not None]
+        if ... in indices:
+            position = indices.index(...)
+            missing = len(self.shape) - (len(indices) - 1)
+            indices[position : position + 1] = [slice(None)] * missing
+        address, shape, stride = self.address, [], []
+        for dimension, (length, step) in enumerate(zip(self.shape, self.stride, strict=True)):
+            item = indices[dimension] if dimension < len(indices) else slice(None)
+            if isinstance(item, int):
+                address += (item % length) * step * self.itemsize
+                continue
+            chosen = range(length)[item]
+            if not chosen:
+                return self
+            address += chosen.start * step * self.itemsize
+            shape.append(len(chosen))
+            stride.append(step * chosen.step)
+        return Memory(address, tuple(shape), tuple(stride), self.itemsize)
 
     @property
     def span(self) -> range:
