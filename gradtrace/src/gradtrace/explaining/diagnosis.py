@@ -83,11 +83,12 @@ class Diagnosis:
         """Render the explanation as a few lines of text that begin with ``gradtrace:``."""
         unsure = self.confidence != CERTAIN and self.cause != "unknown"
         hedge = f" ({self.confidence})" if unsure else ""
+        calls = self.made_through[:_CALLS] if self.made_at is not None else ()
         more = f"{self._names.get('strict', _STRICT)} {_MORE}"
         rows = [
             ("began:", _line(self.began_at)),
             ("made:", _line(self.made_at)),
-            *(("", f"called from {call}") for call in self.made_through[:_CALLS]),
+            *(("", f"called from {call}") for call in calls),
             ("stored:", _line(self.stored_at)),
             ("carried:", self.carried_by),
             ("seen:", "; ".join(self.reasons)),
