@@ -8,7 +8,7 @@ from gradtrace.autograd.nodes import ALIVE, FREED, MODIFIED
 from gradtrace.player.prompt import Choice
 from gradtrace.questions import trace_facts
 from gradtrace.questions.program import Asked, Program, TraceAnswer
-from gradtrace.tracing.steps import TraceData
+from gradtrace.tracing.steps import TraceData, TraceNode
 
 NO_LINE = "none"
 NONE_OF_THEM = "none of them"
@@ -59,8 +59,7 @@ class WhichLineRaises(Asked):
         right: Choice = NO_LINE if trace.error is None else trace.error.line
         choices: dict[Choice, str] = {line: trace.source[line].strip() for line in lines}
         facts: dict[Choice, str] = {line: trace_facts.what_it_did(trace, line) for line in lines}
-        end = trace_facts.ending(trace)
-        facts[right] = end
+        facts[right] = trace_facts.ending(trace)
         if right != NO_LINE and trace.error is not None:
             facts[NO_LINE] = f"Line {right} raises {trace.error.type}."
         return TraceAnswer(
@@ -68,7 +67,6 @@ class WhichLineRaises(Asked):
             choices=choices | {NO_LINE: "no line: it runs to the end"},
             right=(right,),
             facts=facts,
-            explanation=end,
         )
 
 
@@ -83,7 +81,6 @@ class DoesItRaise(Asked):
             choices={"raises": "it raises", "runs": "it runs to the end"},
             right=("runs" if trace.error is None else "raises",),
             facts={"raises": end, "runs": end},
-            explanation=end,
         )
 
 
@@ -112,34 +109,33 @@ class WhatIsFreedNext(Asked):
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         at = self._step(trace)
-        present = [state.node for state in trace.states(at)]
-        freeing_steps = {
-            node: step for node, step in trace_facts.freed_at(trace).items() if step > at
-        }
-        first = min(
-            (freeing_steps[node] for node in present if node in freeing_steps), default=None
-        )
-        if first is None:
+        states = {state.node: state.state for state in trace.states(at)}
+        freed = trace_facts.freed_at(trace)
+        steps = {node: freed[node] for node in states if freed.get(node, at) > at}
+        if not steps:
             line = trace.steps[at].ran
             raise ValueError(f"no node that exists after line {line} is freed later")
-        right = tuple(node for node in present if freeing_steps.get(node) == first)
-        facts = {node: self._fact(trace, at, node, freeing_steps) for node in present}
+        first = min(steps.values())
+        lines = {node: trace.steps[step].ran for node, step in steps.items()}
+        right = tuple(node for node, step in steps.items() if step == first)
         names = trace_facts.names_of_nodes(trace, right)
         return TraceAnswer(
             prompt="Which node's saved tensors are freed next?",
-            choices={node: trace.nodes[node].label for node in present},
+            choices={node: trace.nodes[node].label for node in states},
             right=right,
-            facts=facts,
+            facts={
+                node: self._fact(trace.nodes[node], state, lines.get(node))
+                for node, state in states.items()
+            },
             explanation=f"Line {trace.steps[first].ran} frees the saved tensors of {names}.",
         )
 
     @staticmethod
-    def _fact(trace: TraceData, at: int, node: int, freeing_steps: Mapping[int, int]) -> str:
-        name, leaf = trace.nodes[node].label, trace.nodes[node].leaf
-        state = next(state.state for state in trace.states(at) if state.node == node)
-        if node in freeing_steps:
-            return f"Line {trace.steps[freeing_steps[node]].ran} frees the saved tensors of {name}."
-        if leaf:
+    def _fact(node: TraceNode, state: str, line: int | None) -> str:
+        name = node.label
+        if line is not None:
+            return f"Line {line} frees the saved tensors of {name}."
+        if node.leaf:
             return f"{name} is a leaf: backward adds to its .grad and frees nothing."
         if state == FREED:
             return f"The saved tensors of {name} had been freed before."
@@ -229,13 +225,11 @@ class HowManyBytes(Asked):
         at = self._step(trace)
         right = trace.steps[at].held[0]
         numbers = sorted({right, *self.believes})
-        fact = trace_facts.bytes_held(trace, at)
         return TraceAnswer(
             prompt=f"How many bytes do saved tensors hold after line {trace.steps[at].ran}?",
             choices={number: f"{number:,} B" for number in numbers},
             right=(right,),
-            facts=dict.fromkeys(numbers, fact),
-            explanation=fact,
+            facts=dict.fromkeys(numbers, trace_facts.bytes_held(trace, at)),
         )
 
 

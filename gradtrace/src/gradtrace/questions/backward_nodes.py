@@ -46,10 +46,13 @@ class _AskedForNode(_AskedInside):
         states = trace.states(self._step(trace))
         return {state.node: trace.nodes[state.node].label for state in states}
 
-    def _places(self, trace: TraceData) -> dict[int, str]:
-        """Map each node that runs to its position in words: "first", "second"."""
-        runs = enumerate(self._runs(trace))
-        return {run.node: _ordinal(index) for index, run in runs if run.node is not None}
+    def _facts(self, trace: TraceData, runs: str, does_not: str) -> dict[int, str]:
+        """Fill one of two texts for each node: with its label and, if it runs, its position."""
+        places = {run.node: _ordinal(index) for index, run in enumerate(self._runs(trace))}
+        return {
+            node: runs.format(label, places[node]) if node in places else does_not.format(label)
+            for node, label in self._labels(trace).items()
+        }
 
 
 _ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"]
@@ -88,17 +91,12 @@ class WhichNodeRunsNext(_AskedForNode):
         right = runs[place].node if place < len(runs) else None
         if right is None:
             raise ValueError(f"no node runs after {self.node}")
-        labels, places = self._labels(trace), self._places(trace)
+        labels = self._labels(trace)
         return TraceAnswer(
             prompt=f"{self.node} has just run. Which node runs next?",
             choices=labels,
             right=(right,),
-            facts={
-                node: f"{label} runs {places[node]}."
-                if node in places
-                else f"This line does not run {label}."
-                for node, label in labels.items()
-            },
+            facts=self._facts(trace, "{} runs {}.", "This line does not run {}."),
             explanation=f"After {self.node}, the engine runs {labels[right]}.",
             place=place + 1,
         )
@@ -137,7 +135,6 @@ class WhatArrives(_AskedInside):
             choices={text: text for text in choices},
             right=(right,),
             facts=dict.fromkeys(choices, fact),
-            explanation=fact,
             place=place + 1,
         )
 
@@ -170,20 +167,17 @@ class WhereItStops(_AskedForNode):
         if not stops:
             raise ValueError("the backward pass runs to its end")
         place, right = stops[0]
-        labels, places = self._labels(trace), self._places(trace)
-        facts = {
-            node: f"{label} runs {places[node]}, and the backward pass continues."
-            if node in places
-            else f"The backward pass stops before it reaches {label}."
-            for node, label in labels.items()
-        }
-        stop = f"{labels[right]} runs {places[right]}, and the backward pass stops there"
-        facts[right] = f"{stop}: {ending(trace)}"
+        labels = self._labels(trace)
+        facts = self._facts(
+            trace,
+            "{} runs {}, and the backward pass continues.",
+            "The backward pass stops before it reaches {}.",
+        )
+        stop = f"{labels[right]} runs {_ordinal(place - 1)}, and the backward pass stops there"
         return TraceAnswer(
             prompt="At which node does this backward pass stop?",
             choices=labels,
             right=(right,),
-            facts=facts,
-            explanation=facts[right],
+            facts=facts | {right: f"{stop}: {ending(trace)}"},
             place=place,
         )

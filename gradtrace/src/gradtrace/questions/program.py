@@ -137,7 +137,7 @@ class Asked:
             choices=tuple({"id": id, "label": label} for id, label in answer.choices.items()),
             right=answer.right,
             replies={id: joined(answer.facts[id], remarks.get(id, "")) for id in answer.choices},
-            explanation=joined(answer.explanation, self.why),
+            explanation=joined(answer.explanation or answer.facts[answer.right[0]], self.why),
             place=answer.place,
         )
 
@@ -170,12 +170,13 @@ class Asked:
 class TraceAnswer:
     """The answer that a trace gives: label and fact of each choice, and which choices are right.
 
-    ``place`` is that of the :class:`~gradtrace.player.prompt.Question`.
+    ``explanation`` is by default the fact about the first right choice, ``place`` is that of the
+    :class:`~gradtrace.player.prompt.Question`.
     """
 
     prompt: str
     choices: dict[Any, str]
     right: tuple[Choice, ...]
     facts: dict[Any, str]
-    explanation: str
+    explanation: str = ""
     place: int = 0
