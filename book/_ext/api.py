@@ -17,7 +17,7 @@ from sphinx.ext.autodoc.mock import _MockObject, mock
 from sphinx.ext.napoleon import GoogleDocstring
 from sphinx.util.inspect import signature as signature_of
 from sphinx.util.inspect import stringify_signature
-from sphinx.util.typing import ExtensionMetadata, stringify_annotation
+from sphinx.util.typing import stringify_annotation
 
 ROOT = Path(__file__).parents[2]
 SOURCES = (ROOT / "src", ROOT / "gradtrace" / "src")
@@ -79,7 +79,7 @@ def skip_tuple_fields(
     return True if type(obj).__name__ == "_tuplegetter" else None
 
 
-def setup(app: Sphinx) -> ExtensionMetadata:
+def setup(app: Sphinx) -> None:
     sys.path[:0] = map(str, SOURCES)
     app.setup_extension("sphinx.ext.autodoc")
     app.config.autodoc_mock_imports = ["anywidget", "ipywidgets", "matplotlib", "torch"]
@@ -89,4 +89,3 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.connect("autodoc-process-docstring", google_style)
     app.connect("autodoc-process-signature", own_signature)
     app.connect("autodoc-skip-member", skip_tuple_fields)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -11,7 +11,6 @@ from pathlib import Path
 from docutils import nodes
 from ledger import LedgerDirective
 from sphinx.application import Sphinx
-from sphinx.util.typing import ExtensionMetadata
 
 from gradtrace.explaining import causes
 from gradtrace.explaining.causes.table import Cause, Criterion, Fix, filled
@@ -85,7 +84,6 @@ class Report(LedgerDirective):
         return self.row([nodes.paragraph("", "", nodes.literal("", name)), own_text(meaning)])
 
 
-def setup(app: Sphinx) -> ExtensionMetadata:
+def setup(app: Sphinx) -> None:
     app.add_directive("causes", Causes)
     app.add_directive("report", Report)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -12,7 +12,6 @@ import nbformat
 from docutils import nodes
 from ledger import LedgerDirective
 from sphinx.application import Sphinx
-from sphinx.util.typing import ExtensionMetadata
 
 OPENING = re.compile(
     r"# Solution: (?P<title>.+)\n\n"
@@ -65,6 +64,5 @@ class Exercises(LedgerDirective):
         return self.row([nodes.paragraph("", "", cell) for cell in cells])
 
 
-def setup(app: Sphinx) -> ExtensionMetadata:
+def setup(app: Sphinx) -> None:
     app.add_directive("exercises", Exercises)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

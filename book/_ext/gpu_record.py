@@ -16,7 +16,6 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
-from sphinx.util.typing import ExtensionMetadata
 
 RECORD = "book/gpu.yml"
 PAGE = "book/versions"
@@ -112,7 +111,6 @@ class GpuRecord(LedgerDirective):
         return [nodes.paragraph("", f"{machine(record)}."), table]
 
 
-def setup(app: Sphinx) -> ExtensionMetadata:
+def setup(app: Sphinx) -> None:
     app.add_directive("gpu-record", GpuRecord)
     app.add_transform(GpuMarks)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -16,13 +16,12 @@ from typing import Any
 import nbformat
 import yaml
 from docutils import nodes
-from docutils.statemachine import StringList
+from ledger import LedgerDirective
 from markdown_it import MarkdownIt
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
-from sphinx.util.typing import ExtensionMetadata
 
 logger = logging.getLogger(__name__)
 
@@ -47,20 +46,16 @@ page: nothing is sent anywhere.</p>
 """
 
 
-class DecisionGuide(SphinxDirective):
+class DecisionGuide(LedgerDirective):
     """Renders each question of the guide as a section with a table of its answers."""
 
     def run(self) -> list[nodes.Node]:
-        path = Path(self.env.srcdir, GUIDE)
-        self.env.note_dependency(str(path))
         text = "\n\n".join(
             paragraph
-            for number, family in enumerate(yaml.safe_load(path.read_text("utf-8")), 1)
+            for number, family in enumerate(self.read(GUIDE), 1)
             for paragraph in sections(family, f"guide-{number}", 2)
         )
-        parent = nodes.Element()
-        self.state.nested_parse(StringList(text.splitlines(), GUIDE), 0, parent, match_titles=True)
-        return parent.children
+        return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
 def sections(question: dict[str, Any], name: str, level: int) -> Iterator[str]:
@@ -175,8 +170,7 @@ def add_scripts(
         app.add_js_file(script, **({"loading_method": "defer"} if landing else {}))
 
 
-def setup(app: Sphinx) -> ExtensionMetadata:
+def setup(app: Sphinx) -> None:
     app.add_directive("decision-guide", DecisionGuide)
     app.add_directive("paste-your-error", PasteYourError)
     app.connect("html-page-context", add_scripts)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -15,7 +15,6 @@ import yaml
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
-from sphinx.util.typing import ExtensionMetadata
 
 from backward_twice.verdicts import HOLDS, MARKS
 
@@ -115,7 +114,6 @@ class ClaimsTable(LedgerDirective):
         return paragraphs
 
 
-def setup(app: Sphinx) -> ExtensionMetadata:
+def setup(app: Sphinx) -> None:
     app.add_directive("claims-summary", ClaimsSummary)
     app.add_directive("claims-table", ClaimsTable)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -9,7 +9,6 @@ from bs4 import BeautifulSoup
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util import logging
-from sphinx.util.typing import ExtensionMetadata
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +111,7 @@ def measure_what_is_laid_out(app: Sphinx, exception: Exception | None) -> None:
         script.write_text(text.replace(MEASURED, LAID_OUT), encoding="utf-8")
 
 
-def setup(app: Sphinx) -> ExtensionMetadata:
+def setup(app: Sphinx) -> None:
     app.add_js_file(None, body=f"{{{MODE}}}")
     app.add_js_file(None, body=SUMMARY)
     app.add_js_file("tab_stops.js")
@@ -120,4 +119,3 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.connect("html-page-context", name_in_navigation, priority=900)  # after the theme
     app.connect("html-page-context", defer_scripts, priority=900)  # after all that add scripts
     app.connect("build-finished", measure_what_is_laid_out)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

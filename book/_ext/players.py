@@ -24,7 +24,6 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
-from sphinx.util.typing import ExtensionMetadata
 
 from backward_twice.markdown import inline
 
@@ -207,10 +206,9 @@ def add_scripts(
         app.add_js_file(name, loading_method="defer")
 
 
-def setup(app: Sphinx) -> ExtensionMetadata:
+def setup(app: Sphinx) -> None:
     app.add_transform(PlayLinks)
     app.connect("doctree-resolved", fold_answers)
     app.connect("doctree-resolved", one_front_end)
     app.connect("html-page-context", add_scripts)
     app.add_js_file("folds.js")
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -12,7 +12,6 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
-from sphinx.util.typing import ExtensionMetadata
 
 from backward_twice.address import read_address
 
@@ -75,9 +74,8 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
     page.write_text(RELATIVE.sub(rf"\1{address.site}", page.read_text("utf-8")), "utf-8")
 
 
-def setup(app: Sphinx) -> ExtensionMetadata:
+def setup(app: Sphinx) -> None:
     app.connect("config-inited", follow_license)
     app.connect("config-inited", follow_address)
     app.connect("html-page-context", add_card, priority=900)  # after pages
     app.connect("build-finished", finish)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -13,7 +13,6 @@ from nbformat import NotebookNode
 from players import PLAYER, data_of, with_data
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
-from sphinx.util.typing import ExtensionMetadata
 
 
 class StoredOutput(SphinxDirective):
@@ -60,7 +59,6 @@ class StoredError(StoredOutput):
         return nodes.literal_block(text, text, language="text")
 
 
-def setup(app: Sphinx) -> ExtensionMetadata:
+def setup(app: Sphinx) -> None:
     app.add_directive("player", StoredPlayer)
     app.add_directive("error", StoredError)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import tinycss2
 from sphinx.application import Sphinx
-from sphinx.util.typing import ExtensionMetadata
 from tinycss2.ast import Node
 
 JOINED = "_static/styles.css"
@@ -129,8 +128,7 @@ def possible(selector: list[Node], words: set[str]) -> bool:
     return True
 
 
-def setup(app: Sphinx) -> ExtensionMetadata:
+def setup(app: Sphinx) -> None:
     app.sheets = []
     app.connect("html-page-context", one_sheet, priority=950)  # after all that add sheets
     app.connect("build-finished", join, priority=900)  # after the theme has written its own
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.util.typing import ExtensionMetadata
 
 GLOSSARY = "book/glossary"
 # Where a word is not the author's own, or is a link already.
@@ -52,21 +51,17 @@ def link_terms(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 
 def _prose(doctree: nodes.document) -> Iterator[nodes.Text]:
-    for text in list(doctree.findall(nodes.Text)):
-        above = list(_above(text))
-        if not any(isinstance(node, nodes.paragraph) for node in above):
-            continue
-        if any(isinstance(node, ELSEWHERE) for node in above):
-            continue
+    elsewhere = {id(text) for kind in ELSEWHERE for text in _texts(doctree, kind)}
+    for text in list(_texts(doctree, nodes.paragraph)):
         # A message is quoted in italics; a term stands there alone.
-        if isinstance(text.parent, nodes.emphasis) and len(text.astext().split()) > 2:
-            continue
-        yield text
+        is_message = isinstance(text.parent, nodes.emphasis) and len(text.astext().split()) > 2
+        if id(text) not in elsewhere and not is_message:
+            yield text
 
 
-def _above(node: nodes.Node) -> Iterator[nodes.Node]:
-    while (node := node.parent) is not None:
-        yield node
+def _texts(doctree: nodes.document, kind: type[nodes.Node]) -> Iterator[nodes.Text]:
+    for node in doctree.findall(kind):
+        yield from node.findall(nodes.Text)
 
 
 def _link(entry: Entry, shown: nodes.Node) -> nodes.reference:
@@ -94,6 +89,5 @@ def _pattern(entries: Entries) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.-])(?:{'|'.join(longest_first)})s?(?![\w-])", re.I)
 
 
-def setup(app: Sphinx) -> ExtensionMetadata:
+def setup(app: Sphinx) -> None:
     app.connect("doctree-resolved", link_terms)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
