@@ -1,10 +1,11 @@
 """The judge of repairs, on records written by hand: nothing is run."""
 
+import copy
 from collections import Counter
 
 import pytest
 
-from gradtrace.repair import kinds, proof_text
+from gradtrace.repair import kinds, proof, proof_text
 from gradtrace.repair.intent import loss_name, targets_of_calls
 from gradtrace.repair.judge import OPEN, PROVEN, REJECTED, UNPROVEN, Judge, Judgement
 from gradtrace.repair.kinds import Repair
@@ -16,6 +17,7 @@ from gradtrace.repair.run.observations import (
     OptimizerInfo,
     ProgramLine,
     ProgramRun,
+    RunLimits,
     Sample,
     StepTaken,
 )
@@ -146,9 +148,16 @@ def test_a_repair_that_cuts_is_unproven_without_the_programs_own_gradient():
     assert "could not be computed" in judgement.reasons[0]
 
 
-def test_a_reference_of_another_program_is_not_used():
-    other = program(backward(1, 9.0), step(0, 1), backward(2, 2.0), step(0, 2))
-    assert judge(kinds.DETACH_STATE, *repaired(), reference=other).status == UNPROVEN
+@pytest.mark.parametrize(
+    "events",
+    [
+        (backward(1, 9.0), step(0, 1), backward(2, 2.0), step(0, 2)),
+        (backward(1, 3.0), step(0, 1)),  # it ends too early
+        (backward(1, 3.0), step(0, 1), failing(backward(2, 2.0))),
+    ],
+)
+def test_a_reference_of_another_program_is_not_used(events):
+    assert judge(kinds.DETACH_STATE, *repaired(), reference=program(*events)).status == UNPROVEN
 
 
 @pytest.mark.parametrize(
@@ -193,6 +202,12 @@ def test_a_sum_comes_after_an_earlier_backward_of_the_same_iteration():
     assert judgement.status == PROVEN, judgement.reasons
 
 
+def test_a_reference_may_fail_beyond_the_failing_call():
+    further = program(*REFERENCE.events, failing(backward(3, 1.0)), status="raised")
+    judgement = judge(kinds.DETACH_STATE, *repaired(), reference=further)
+    assert judgement.status == PROVEN, judgement.reasons
+
+
 def test_out_of_place_is_judged_as_the_copy_that_computes_the_same():
     """Both leave the old value to the tensor's other uses: one of them alone is not wrong."""
     judgements = [judge(kind, *repaired(1.0)) for kind in (kinds.CLONE_WRITTEN, kinds.OUT_OF_PLACE)]
@@ -200,6 +215,20 @@ def test_out_of_place_is_judged_as_the_copy_that_computes_the_same():
     Judge(ORIGINAL, REFERENCE).compare(judgements)
     assert [one.status for one in judgements] == [OPEN, OPEN]
     assert judgements[0].question == judgements[1].question
+
+
+@pytest.mark.parametrize(
+    ("repair", "status"), [(kinds.CLONE_WRITTEN, UNPROVEN), (kinds.CLONE_USED, PROVEN)]
+)
+def test_out_of_place_is_judged_by_itself_beside_a_copy_that_does_not_hold(repair, status):
+    """Or beside one for the backward pass only, which leaves the tensor's other uses alone."""
+    run = program(*repaired())
+    evidence = ["no graph grows"] if status == PROVEN else []
+    copied = Judgement(Candidate(repair, "", {}), run, status, evidence=evidence)
+    for own_status in (PROVEN, REJECTED):
+        judgement = Judgement(Candidate(kinds.OUT_OF_PLACE, "", {}), run, own_status)
+        Judge(ORIGINAL, REFERENCE).compare([copied, judgement])
+        assert judgement.status == own_status
 
 
 def test_what_detaches_and_keeps_all_losses_is_preferred_to_computing_again():
@@ -211,6 +240,35 @@ def test_what_detaches_and_keeps_all_losses_is_preferred_to_computing_again():
     Judge(ORIGINAL, REFERENCE).compare(judgements)
     assert [one.status for one in judgements] == [PROVEN, REJECTED, PROVEN]
     assert "changes the loss of backward call 2" in judgements[1].reasons[0]
+    # Whether the part is meant to be detached is the reader's decision.
+    asked = Candidate(kinds.DETACH_SHARED, "an edit", {}, "is it not to be trained?")
+    judgements = [
+        Judge(ORIGINAL, REFERENCE).judge(asked, program(*repaired())),
+        judge(kinds.COMPUTE_AGAIN, *repaired(1.0)),
+    ]
+    Judge(ORIGINAL, REFERENCE).compare(judgements)
+    assert [one.status for one in judgements] == [OPEN, PROVEN]
+
+
+@pytest.mark.parametrize(
+    ("repair", "weight", "again", "reference", "status"),
+    [
+        (kinds.DETACH_SHARED, 1.0, 1.0, REFERENCE, REJECTED),
+        (kinds.DETACH_STATE, 1.0, 1.0, REFERENCE, PROVEN),  # it may truncate
+        (kinds.DETACH_SHARED, 5.0, 1.0, REFERENCE, PROVEN),  # its first step is another one
+        (kinds.DETACH_SHARED, 1.0, 1.0, None, PROVEN),
+        (kinds.DETACH_SHARED, 1.0, 2.0, REFERENCE, PROVEN),  # neither changes a loss
+    ],
+)
+def test_computing_again_is_rejected_beside_a_detached_part_that_changes_nothing(
+    repair, weight, again, reference, status
+):
+    taken = step(0, 1, w=sample(weight, 2.0))
+    runs = program(backward(1, 3.0), taken, backward(2, 2.0), step(0, 2)), program(*repaired(again))
+    candidates = (Candidate(kind, "an edit", {}) for kind in (repair, kinds.COMPUTE_AGAIN))
+    judgements = [Judgement(*pair, PROVEN) for pair in zip(candidates, runs, strict=True)]
+    Judge(ORIGINAL, reference).compare(judgements)
+    assert [judgement.status for judgement in judgements] == [PROVEN, status]
 
 
 def test_a_rejected_repair_does_not_say_what_has_to_be_trained():
@@ -225,6 +283,18 @@ def test_a_rejected_repair_does_not_say_what_has_to_be_trained():
     assert [judgement.status for judgement in judgements] == [PROVEN, PROVEN]
     Judge(original, REFERENCE).compare(judgements)
     assert [judgement.status for judgement in judgements] == [PROVEN, REJECTED]
+    # The others do: a repair that trains all parameters remains the measure of one that does not.
+    events = *repaired(gradients=more)[:-1], step(0, 2, **more)
+    judgements = [
+        Judgement(Candidate(repair, "an edit", {}), program(*events), PROVEN)
+        for repair, events in (
+            (kinds.DETACH_SHARED, events),
+            (kinds.COMPUTE_AGAIN, computed_again),
+            (kinds.OUT_OF_PLACE, repaired()),
+        )
+    ]
+    Judge(original, REFERENCE).compare(judgements)
+    assert [judgement.status for judgement in judgements] == [PROVEN, REJECTED, REJECTED]
 
 
 def test_a_detached_part_is_compared_beyond_the_failing_call():
@@ -292,6 +362,108 @@ def test_without_candidates_nothing_is_proven():
     assert proof_text.data(Proof(ORIGINAL))["outcome"] == "unproven"
     listed = [Candidate(kinds.OUT_OF_PLACE, "an edit", {})]
     assert proof_text.data(Proof(ORIGINAL, listed=listed))["outcome"] == "listed"
+
+
+class ScriptedLauncher:
+    """A launcher that starts no process: it has a run for each edit, and for each reference."""
+
+    def __init__(self, runs: dict[str, ProgramRun], repetition: ProgramRun | None = None):
+        self.runs, self.repetition = runs, repetition
+        self.started: list[tuple[str, RunLimits]] = []
+
+    def run(self, edits, limits, reference="") -> ProgramRun:
+        name = edits.get("train.py", reference)
+        run = self.repetition if ("", limits) in self.started and not name else None
+        self.started.append((name, limits))
+        return copy.deepcopy(run or self.runs[name])
+
+
+EDITS = [Candidate(kinds.OUT_OF_PLACE, name, {"train.py": name}) for name in ("good", "bad")]
+RUNS = {
+    "": ORIGINAL,
+    "retained": REFERENCE,
+    "good": program(*repaired()),
+    "bad": program(*repaired(9.0)),
+}
+LIMITS = RunLimits(beyond=3, seconds=60.0)
+
+
+@pytest.fixture
+def proved(monkeypatch):
+    """Prove the repairs of scripted runs, for which the rules yield these candidates."""
+
+    def proved(launcher: ScriptedLauncher, listed=EDITS, **options) -> Proof:
+        monkeypatch.setattr(proof, "candidates", lambda run, report: listed)
+        return proof.prove(launcher, LIMITS, **options)
+
+    return proved
+
+
+def test_each_candidate_is_run_within_limits_and_judged(proved):
+    slow = program(*ORIGINAL.events, status="raised", seconds=2.0)
+    launcher, lines = ScriptedLauncher({**RUNS, "": slow}), []
+    result = proved(launcher, report=lines.append)
+    assert [judgement.status for judgement in result.judgements] == [PROVEN, REJECTED]
+    assert result.repeats and result.listed == EDITS and len(result.accepted) == 1
+    assert launcher.started == [
+        *[("", LIMITS)] * 2,  # the program as it is, and again
+        ("retained", RunLimits(2, 50, 40.0)),  # 30 seconds, and five times its own time
+        *[(name, RunLimits(2, 3, 40.0)) for name in ("good", "bad")],
+    ]
+    assert lines[0] == "as it is: RuntimeError: freed (2 backward calls, 2.0 s)"
+    assert [line.split(",")[0] for line in lines[2:]] == ["candidate 1 of 2", "candidate 2 of 2"]
+
+
+def test_nothing_is_run_if_the_candidates_are_only_listed_or_nothing_fails(proved):
+    launcher = ScriptedLauncher(RUNS)
+    assert proved(launcher, only_list=True).listed == EDITS
+    assert proved(launcher, listed=[]).listed == []
+    assert not proved(ScriptedLauncher({"": REFERENCE})).fails
+    assert len(launcher.started) == 2
+
+
+def test_no_repair_is_proven_if_two_runs_of_the_program_differ(proved):
+    other = program(backward(1, 4.0), step(0, 1), failing(backward(2, 2.0)), status="raised")
+    raising = {"bad": program(backward(1, 3.0), status="raised", error="ValueError: no")}
+    result = proved(ScriptedLauncher({**RUNS, **raising}, other))
+    assert not result.repeats and result.accepted == []
+    assert [judgement.status for judgement in result.judgements] == [UNPROVEN, REJECTED]
+    assert "two runs of the unchanged program differ" in result.judgements[0].reasons[0]
+
+
+def test_a_senseless_edit_is_not_listed(proved, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("total = 0.0", encoding="utf-8")
+    error = "AttributeError: 'float' object has no attribute 'detach'"
+    line = ProgramLine("train.py", 1, "<module>")
+    senseless = program(status="raised", error=error, raised_at=(line,))
+    result = proved(ScriptedLauncher({**RUNS, "bad": senseless}))
+    assert [candidate.title for candidate in result.listed] == ["good"]
+
+
+def test_a_program_that_fails_silently_has_no_reference(proved):
+    finding = {"cause": "no_gradient", "began_at": None, "explanation": "why"}
+    diagnosis = {"family": "silent", "cause": "no_gradient"}
+    silent = program(*REFERENCE.events, diagnosis=diagnosis, findings=[finding])
+    launcher = ScriptedLauncher({**RUNS, "": silent})
+    assert len(proved(launcher).judgements) == 2
+    assert "retained" not in dict(launcher.started)
+
+
+def test_a_lost_gradient_counts_only_if_a_loss_uses_it(proved):
+    """Where NaN replaces values without a gradient, such a loss or gradient is NaN, too."""
+    refused = program(status="raised", diagnosis={"family": "leaf_inplace"})
+    losing = program(backward(1, 2.0, loses_gradient=True), step(0, 1))
+    nan = sample(float("nan"), 2.0)
+    for run, status in (
+        (program(backward(1, 2.0), step(0, 1)), PROVEN),
+        (program(backward(1, float("nan")), step(0, 1)), UNPROVEN),
+        (program(backward(1, 2.0, gradients={"w": nan}), step(0, 1)), UNPROVEN),
+        (program(backward(1, 2.0), backward(2, 2.0)), UNPROVEN),
+        (program(backward(1, 2.0), status="raised"), UNPROVEN),
+    ):
+        runs = {"": refused, "allowed": losing, "nan": run, "good": losing}
+        assert proved(ScriptedLauncher(runs), EDITS[:1]).judgements[0].status == status
 
 
 def test_a_clone_that_changes_the_loss_is_a_question():
@@ -641,10 +813,11 @@ def test_a_list_is_cleared_if_nothing_else_holds():
     run = program(*events)
     candidate = Candidate(kinds.CLEAR, "saved.clear()", {}, "is saved to begin empty?")
     judge_ = Judge(ORIGINAL, REFERENCE)
-    for others, status in (([], PROVEN), ([kinds.OUT_OF_PLACE], OPEN)):
+    other = Candidate(kinds.OUT_OF_PLACE, "", {})
+    for losses_of_others, status in (([], PROVEN), ([2.0], OPEN), ([9.0], PROVEN)):
         judgements = [judge_.judge(candidate, run)]
         assert judgements[0].status == OPEN
-        judgements += [judge_.judge(Candidate(r, "", {}), program(*repaired())) for r in others]
+        judgements += [judge_.judge(other, program(*repaired(n))) for n in losses_of_others]
         judge_.compare(judgements)
         assert judgements[0].status == status
 
@@ -707,6 +880,21 @@ def test_a_repair_of_a_silent_failure_changes_a_wrong_gradient(cause, is_right):
         assert judgement.reasons == ["runs, but changes the gradient of backward call 1"]
 
 
+def test_a_repair_of_a_silent_failure_may_call_backward_more_often():
+    """As LBFGS does, whose closure runs until the loss falls no more."""
+    diagnosis = {"family": "silent", "cause": "no_gradient"}
+    original = program(backward(1, 3.0), step(0, 1), diagnosis=diagnosis)
+    judgement = judge(kinds.MOVE_DETACH, *repaired(), original=original, reference=None)
+    assert judgement.status == PROVEN, judgement.reasons
+
+
+def test_an_error_without_a_diagnosis_has_repairs_too():
+    original = program(*ORIGINAL.events, status="raised")
+    original.diagnosis = None
+    judgement = judge(kinds.OUT_OF_PLACE, *repaired(), original=original)
+    assert judgement.status == PROVEN, judgement.reasons
+
+
 @pytest.mark.parametrize(("keys", "is_trained"), [("w", False), ("wv", True)])
 def test_a_parameter_that_was_never_trained_must_get_a_gradient(keys, is_trained):
     diagnosis = {"family": "silent", "cause": "never_trained", "carried_by": "v"}
@@ -722,8 +910,18 @@ def test_a_parameter_that_was_never_trained_must_get_a_gradient(keys, is_trained
 def test_the_missing_second_derivative_that_made_the_program_fail_may_not_stay():
     missing = {"cause": "create_graph_missing", "began_at": "train.py:7", "explanation": "why"}
     diagnosis = {"family": "freed", "began_at": "train.py:7"}
-    original = program(*ORIGINAL.events, status="raised", diagnosis=diagnosis, findings=[missing])
-    for findings, reasons in (([missing], ["runs, but a strict watch warns: why"]), ([], [])):
+    warned = ["runs, but a strict watch warns: why"]
+    for place, findings, reasons in (
+        ("train.py:7", [missing], warned),
+        ("train.py:7", [], []),
+        ("train.py:9", [missing], []),  # the program fails for another reason
+    ):
+        original = program(
+            *ORIGINAL.events,
+            status="raised",
+            diagnosis=diagnosis,
+            findings=[{**missing, "began_at": place}],
+        )
         judgement = judge(kinds.OUT_OF_PLACE, *repaired(), original=original, findings=findings)
         assert judgement.reasons == reasons
 
@@ -746,6 +944,12 @@ def test_a_warning_of_a_strict_watch_is_an_objection_unless_the_program_had_it(
     if family == "silent" or cause not in known:
         expected.append("runs, but a strict watch warns: why")
     assert judgement.reasons == expected
+
+
+def test_only_the_first_warning_of_a_strict_watch_is_named():
+    findings = [{"cause": "leak", "explanation": name} for name in ("first", "second")]
+    judgement = judge(kinds.OUT_OF_PLACE, *repaired(), findings=findings)
+    assert judgement.reasons == ["runs, but a strict watch warns: first"]
 
 
 @pytest.mark.parametrize(
@@ -784,11 +988,17 @@ def test_without_an_optimizer_the_gradients_of_late_calls_count():
     judgement = judge(kinds.OUT_OF_PLACE, *events, original=original, reference=None)
     assert judgement.status == PROVEN, judgement.reasons
     assert "w gets a gradient" in judgement.evidence
+    Judge(original).compare([judgement])
+    assert judgement.status == PROVEN  # nobody knows what has to be trained
     both = events[0], backward(2, 2.0, gradients={"v": sample(1.0), "w": sample(1.0, 2.0)})
     original.events[-1] = failing(backward(2, 2.0))
     reference = program(*both, optimizers=[])
     judgement = judge(kinds.OUT_OF_PLACE, *both, original=original, reference=reference)
     assert "v, w get a gradient" in judgement.evidence
+    total = backward(1, 5.0, gradients={"v": sample(1.0), "w": sample(1.0, 2.0)})
+    reference = program(*events, optimizers=[])
+    judgement = judge(kinds.ADD_LOSSES, total, original=original, reference=reference)
+    assert "v, w get a gradient" in judgement.evidence  # one call is all there is
     doubled = backward(1, 3.0, gradients={"v": sample(2.0)}), events[1]
     judgement = judge(kinds.OUT_OF_PLACE, *doubled, original=original, reference=None)
     assert judgement.reasons == ["runs, but changes the gradient of backward call 1"]
@@ -1028,6 +1238,21 @@ def test_each_call_trains_what_it_trained_and_the_failing_one_all_its_leaves(
     assert judgement.reasons[:1] == ([] if is_trained else ["runs, but v is no longer trained"])
 
 
+def test_only_gradients_that_a_step_uses_and_that_are_not_zero_train():
+    original = program(
+        failing(backward(1, 2.0, gradients=BOTH_WEIGHTS)), status="raised", optimizers=WEIGHTS
+    )
+    call, w = backward(1, 2.0, gradients=BOTH_WEIGHTS), sample(1.0, 2.0)
+    for taken, count in (
+        ({"w": w}, "1"),
+        ({"w": w, "v": sample(0.0)}, "1"),
+        (BOTH_WEIGHTS, "all 2"),
+    ):
+        events = call, step(0, 1, **taken)
+        judgement = judge(kinds.OUT_OF_PLACE, *events, original=original, reference=None)
+        assert f"{count} parameters get a gradient" in judgement.evidence
+
+
 def test_a_leaf_that_an_earlier_call_did_not_train_may_stay_so():
     unused = {"leaves": frozenset({"w", "v"})}
     original = program(
@@ -1234,18 +1459,23 @@ def test_the_gradient_is_compared_where_the_reference_lost_none():
     """At the first call a weight that begins at zero hides that a gradient is missing."""
     optimizers = [OptimizerInfo("opt", ("w", "unused"))]
     original = program(status="raised", optimizers=optimizers)
-    events = backward(1, 2.0), step(0, 1), backward(2, 1.0), step(0, 2)
-    reference = program(*events, optimizers=optimizers)
-    judgement = judge(kinds.NO_GRAD, *events, original=original, reference=reference)
+    less = {"w": sample(1.0, 0.0)}
+
+    def events(changed=None):
+        for i in range(1, 5):
+            call = backward(i, 5.0 - i, **{"gradients": less} if i == changed else {})
+            yield from (call, step(0, i, **call.gradients))
+
+    reference = program(*events(), optimizers=optimizers)
+    judgement = judge(kinds.NO_GRAD, *events(), original=original, reference=reference)
     assert judgement.status == PROVEN, judgement.reasons
     assert "the first loss is unchanged" in judgement.evidence
-    less = {"w": sample(1.0, 0.0)}
-    for number in (1, 2):
-        calls = [backward(i, 3.0 - i, **{"gradients": less} if i == number else {}) for i in (1, 2)]
-        events = calls[0], step(0, 1, **calls[0].gradients), calls[1], step(0, 2)
-        judgement = judge(kinds.NO_GRAD, *events, original=original, reference=reference)
+    for number in (1, 2, 3):
+        judgement = judge(kinds.NO_GRAD, *events(number), original=original, reference=reference)
         reason = f"runs, but changes the gradient of backward call {number}"
         assert judgement.reasons == [reason]
+    judgement = judge(kinds.NO_GRAD, *events(4), original=original, reference=reference)
+    assert judgement.status == PROVEN, judgement.reasons  # rounding errors add up
 
 
 @pytest.mark.parametrize(
@@ -1258,7 +1488,8 @@ def test_the_gradient_is_compared_where_the_reference_lost_none():
     ],
 )
 def test_a_repair_is_unproven_where_the_reference_lost_a_gradient(loses, repair, status):
-    reference = program(backward(1, 2.0, loses_gradient=loses), step(0, 1))
+    later = backward(2, 1.0), step(0, 2)  # it loses none
+    reference = program(backward(1, 2.0, loses_gradient=loses), step(0, 1), *later)
     other_gradient = {"w": sample(9.0, 9.0)}
     events = backward(1, 2.0, gradients=other_gradient), step(0, 1, **other_gradient)
     judgement = judge(repair, *events, original=REFUSED, reference=reference)

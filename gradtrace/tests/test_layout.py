@@ -391,6 +391,15 @@ def test_there_is_room_for_the_names_of_a_tensor_as_they_are_told():
     assert {label: round((room[label] - NAMES) / CHARACTER) for label in told} == told
 
 
+@pytest.mark.parametrize(("text", "rows", "is_folded"), [(14, 0, False), (60, 4, True)])
+def test_nodes_are_drawn_one_by_one_only_if_they_fit_the_panel(text, rows, is_folded):
+    chain = [
+        SceneNode("N", "N", False, (i - 1,) if i else (), i, i, i, text, rows) for i in range(20)
+    ]
+    first, *_ = drawings_of(Scene(chain, [], [(0, 99)] * 20))
+    assert any(box.kind == "group" for box in first.boxes) == is_folded
+
+
 def test_wide_rows_are_broken():
     views = drawings_of(scene_of(trace(many_leaves)))
     assert max(view.width for view in views) < 1000
@@ -526,13 +535,21 @@ def test_sources_are_in_the_upper_of_two_rows():
     assert _wrapped([[0, 1, 2]], [width + 1] * 3) == [[0], [1], [2]]
 
 
+def test_a_source_is_in_the_upper_row_of_a_layer_that_is_too_wide():
+    """The boxes 1 to 3 and the source 4, all of which box 5 uses, take two rows."""
+    links = [*((box, 0) for box in (1, 2, 3)), *((5, box) for box in (1, 2, 3, 4))]
+    layers = assign_layers(plan_of(links, {4}), [WIDEST_LAYER / 2 - GAP_X] * 6, set()).layers
+    assert layers == [0, 1, 2, 2, 1, 3, *layers[6:]]
+
+
 def test_a_part_that_is_too_high_is_divided_into_even_columns():
-    def columns(rows, height):
+    def columns(rows, height, above=0.0):
         units = [_Unit(90.0, height, 45.0) for _ in range(rows)]
-        return [len(column) for column in _in_columns([[i] for i in range(rows)], units, 0.0)]
+        return [len(column) for column in _in_columns([[i] for i in range(rows)], units, above)]
 
     third = PANEL[1] / 3
     assert columns(2, third) == [2]
+    assert columns(2, third, above=third) == [1, 1]
     assert columns(4, third) == [2, 2]
     assert columns(6, third) == [2, 2, 2]
     # Edges from one column to another turn above and below them.
