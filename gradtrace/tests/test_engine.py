@@ -280,6 +280,20 @@ def test_hooks_that_cannot_be_installed_are_reported(attached, monkeypatch):
     engine._compiled_region(False)
 
 
+def test_hooks_that_others_removed_are_installed_for_the_next_listener(attached):
+    heard = Heard()
+    engine = attached(heard)
+    removed = engine._backward
+    removed._exchange(removed._log, removed._register)
+    engine._steps._hooks.clear()
+    engine.detach(heard)
+    engine.attach(heard)
+    weight = torch.ones(2, requires_grad=True)
+    weight.exp().sum().backward()
+    torch.optim.SGD([weight], lr=0.1).step()
+    assert heard.names() == ["began", "ended", "stepping", "stepped", "step_ended"]
+
+
 @pytest.mark.parametrize("event", ["began", "ended"])
 def test_a_listener_that_fails_is_reported_and_the_call_goes_on(attached, event):
     heard, broken = Heard(), Heard(failing=event)

@@ -106,13 +106,13 @@ class BackwardHook:
         self._exchange(self, self._register_ours)
 
     def remove(self) -> None:
-        """Remove this hook, even if a later one has replaced it."""
+        """Remove this hook, even if a later one has replaced it, or others have removed it."""
         hooks = self._installed_hooks()
-        place = hooks.index(self)
-        if place == 0:
+        if hooks[:1] == [self]:
             self._exchange(self._log, self._register)
-        else:
-            hooks[place - 1]._log, hooks[place - 1]._register = self._log, self._register
+        elif self in hooks:
+            later = hooks[hooks.index(self) - 1]
+            later._log, later._register = self._log, self._register
 
     @staticmethod
     def _installed_hooks() -> "list[BackwardHook]":
@@ -337,7 +337,7 @@ class StepHook:
         self._hooks[_HOOK] = self._function
 
     def remove(self) -> None:
-        del self._hooks[_HOOK]
+        self._hooks.pop(_HOOK, None)
 
 
 _HOOK = "gradtrace"  # the key of this hook
