@@ -38,17 +38,11 @@ class Exercises(LedgerDirective):
                     f"{path.name} does not open as an exercise does: {OPENING.pattern}"
                 )
             points = sum(cell.metadata.get("nbgrader", {}).get("points", 0) for cell in cells)
-            exercises.append((path.stem, opening, points))
-        exercises.sort(
-            key=lambda row: (
-                row[1]["number"],
-                _EASIEST_FIRST.index(row[1]["difficulty"]),
-                int(row[1]["minutes"]),
-                row[0],
-            )
-        )
+            difficulty = _EASIEST_FIRST.index(opening["difficulty"])
+            place = opening["number"], difficulty, int(opening["minutes"])
+            exercises.append((place, path.stem, opening, points))
         head = ["Chapter", "Exercise", "Folder", "Difficulty", "Time", "Points", "Solution"]
-        rows = [self.exercise(*row) for row in exercises]
+        rows = [self.exercise(*row) for _, *row in sorted(exercises)]
         return [self.table("exercises", [9, 32, 24, 10, 9, 7, 9], head, rows)]
 
     def exercise(self, name: str, opening: re.Match[str], points: int) -> nodes.row:

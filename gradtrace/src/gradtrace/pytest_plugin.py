@@ -58,19 +58,12 @@ class _Watching:
         self, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        if report.when == "call" and report.failed and "torch" in sys.modules:
-            self.add_section(report, call.excinfo)
-        return report
+        error = call.excinfo and call.excinfo.value
+        if report.when == "call" and isinstance(error, Exception) and "torch" in sys.modules:
+            from gradtrace.explaining.postmortem import explain  # this imports torch, too
 
-    def add_section(
-        self, report: pytest.TestReport, excinfo: pytest.ExceptionInfo[BaseException] | None
-    ) -> None:
-        from gradtrace.explaining.postmortem import explain  # this imports torch, too
-
-        diagnosis = None
-        if excinfo is not None and isinstance(excinfo.value, Exception):
-            diagnosis = explain(excinfo.value)
-        if diagnosis is not None:
-            text = diagnosis.text()
-            if text.splitlines()[0] not in report.longreprtext:
+            diagnosis = explain(error) if report.failed else None
+            text = "" if diagnosis is None else diagnosis.text()
+            if text and text.splitlines()[0] not in report.longreprtext:
                 report.sections.append(("gradtrace", text))
+        return report

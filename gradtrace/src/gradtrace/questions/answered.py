@@ -156,12 +156,9 @@ class WhichTensorGoesNext(Asked):
     kind: ClassVar[str] = "tensor"
 
     def _misconceptions(self, trace: TraceData, choices: Mapping[Any, str]) -> dict[Choice, str]:
-        named = {v.name: v.tensor for v in trace.steps[self._step(trace)].variables}
-        beliefs: dict[Choice, str] = {}
-        for choice, text in self.believes.items():
-            tensor = named.get(choice, choice)
-            beliefs[choice if tensor is None else tensor] = text
-        return beliefs
+        variables = trace.steps[self._step(trace)].variables
+        named = {v.name: v.tensor for v in variables if v.tensor is not None}
+        return {named.get(choice, choice): text for choice, text in self.believes.items()}
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         at = self._step(trace)
