@@ -10,9 +10,7 @@ from gradtrace.explaining.causes import CAUSES, CRITERIA, FACTS, FAMILIES, PATTE
 from gradtrace.explaining.causes.table import filled
 from gradtrace.explaining.diagnose import EVIDENCE as GATHERED
 from gradtrace.explaining.diagnose import NAMING_EVIDENCE
-from gradtrace.explaining.evidence.function import FunctionEvidence
 
-GATHERED = {**GATHERED, "function": FunctionEvidence}
 FIXES = [(cause, fix) for cause in CAUSES.values() for fix in cause.fixes]
 
 

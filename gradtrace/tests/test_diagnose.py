@@ -266,7 +266,7 @@ class _Holding(Evidence):
     """Evidence of which only these names hold."""
 
     def __init__(self, *names):
-        super().__init__(Record().timeline, (), (), None, None, None, "")
+        super().__init__(Record().timeline, (), (), None, None, None, RuntimeError())
         self._holding = names
 
     def holds(self, fact):

@@ -9,18 +9,16 @@ import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from traceback import walk_tb
-from types import FrameType
 from typing import Any
 
 import torch
 
-from gradtrace.autograd.frames import Location, is_users, user_frame
+from gradtrace.autograd.frames import Location, user_frame
 from gradtrace.explaining.causes import CAUSES, CRITERIA, family_of
 from gradtrace.explaining.causes.table import CERTAIN, LIKELY, OBSERVED, UNKNOWN, Criterion
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence import function, modified, no_graph
-from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence
+from gradtrace.explaining.evidence.base import Evidence, NoEvidence, where_raised
 from gradtrace.explaining.evidence.reuse import ReuseEvidence
 from gradtrace.watching.record import BackwardCall, Record
 
@@ -29,9 +27,10 @@ EVIDENCE: dict[str, type[Evidence]] = {
     "modified": modified.ModifiedEvidence,
     "no_graph": no_graph.NoGraphEvidence,
     "unused_input": no_graph.AskedEvidence,
+    "function": function.FunctionEvidence,
 }
 # For causes that the text decides: the evidence that names the tensor or function involved.
-NAMING_EVIDENCE: dict[str, type[TextEvidence]] = {
+NAMING_EVIDENCE: dict[str, type[Evidence]] = {
     "once_differentiable": function.TwiceEvidence,
     "not_scalar": no_graph.ScalarEvidence,
     "leaf_inplace": modified.LeafEvidence,
@@ -60,26 +59,21 @@ def failure(
     if type(error).__module__.partition(".")[0] not in ("builtins", "torch"):
         return None
     family, cause = family_of(str(error)) if isinstance(error, RuntimeError) else (None, None)
-    node = function.node_that_raised(error) if family is None and call is not None else None
-    if family is None and node is None:
+    if family is None and call is not None and function.node_that_raised(error) is not None:
+        family = "function"
+    if family is None:
         return None
-    inside, frame = _where_raised(error)
-    raised_at = inside
+    raised_at, frame = where_raised(error)
     if frame is None or call is not None:
         frame = user_frame(function.outside_of_backward(sys._getframe(1)))
         raised_at = Location.of(frame) if frame else raised_at
     outputs = (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs or ())
-    text = f"{type(error).__name__}: {error}"
-    facts = record.timeline, outputs, inputs, call, raised_at, frame, text
-    if node is not None:
-        return decide("function", function.FunctionEvidence(node, inside, *facts))
-    assert family is not None
+    facts = record.timeline, outputs, inputs, call, raised_at, frame, error
     if cause is not None:
-        evidence = NAMING_EVIDENCE.get(cause, TextEvidence)(*facts)
-        evidence.examine(error)
+        evidence = NAMING_EVIDENCE.get(cause, Evidence)(*facts)
         return build_diagnosis(family, Criterion(cause, (), CERTAIN), evidence)
     diagnosis = None
-    if outputs and family in EVIDENCE:
+    if outputs:
         with contextlib.suppress(NoEvidence):
             diagnosis = decide(family, EVIDENCE[family](*facts))
     if diagnosis is None:
@@ -122,12 +116,3 @@ def build_diagnosis(family: str, criterion: Criterion, evidence: Evidence) -> Di
         names={key: name for key, name in evidence.names.items() if name is not None},
         strict=evidence.timeline.observed,
     )
-
-
-def _where_raised(error: BaseException) -> tuple[Location | None, FrameType | None]:
-    """Return the innermost line of the user's code in the traceback, and its frame."""
-    place: tuple[Location | None, FrameType | None] = (None, None)
-    for frame, line in walk_tb(error.__traceback__):
-        if is_users(frame.f_code):
-            place = Location(frame.f_code.co_filename, line), frame
-    return place

@@ -40,7 +40,7 @@ class Diagnosis:
     error: str | None = None
     detail: str | None = None
     facts: tuple[str, ...] = ()
-    advice: Fix | None = None
+    advice: Fix = CAUSES["unknown"].fixes[-1]
     proven: bool = True
     names: Mapping[str, str] = field(default_factory=dict)
     strict: bool = True
@@ -63,21 +63,17 @@ class Diagnosis:
     @property
     def fix(self) -> str:
         """What to change in the program."""
-        return filled(self._advice.text, self._names)
+        return filled(self.advice.text, self._names)
 
     @property
     def otherwise(self) -> str | None:
         """The alternative to try next if the fix is not proven, else None."""
-        text = None if self.proven else self._advice.otherwise
+        text = None if self.proven else self.advice.otherwise
         return text and filled(text, self._names)
 
     @property
     def _names(self) -> Mapping[str, str]:
         return {**_ways_to_watch(), **self.names}
-
-    @property
-    def _advice(self) -> Fix:
-        return self.advice or CAUSES[self.cause].fixes[-1]
 
     def text(self) -> str:
         """Render the explanation as a few lines of text that begin with ``gradtrace:``."""

@@ -28,13 +28,12 @@ from typing import Any, Self, TypeVar, overload
 import torch
 
 from gradtrace import _torch
+from gradtrace.autograd import frames
 from gradtrace.autograd.frames import (
     Location,
     namespace,
-    raised_by_the_program,
     running_ipython,
     user_frame,
-    user_frames,
     user_location,
 )
 from gradtrace.autograd.tensors import storages_in
@@ -109,7 +108,7 @@ def guarded(method: F) -> F:
         try:
             return method(self, *args, **kwargs)
         except Exception as error:
-            if raised_by_the_program(error):
+            if frames.raised_by_the_program(error):
                 raise
             self.broke(error)
             return None
@@ -215,7 +214,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
             call.on_accelerator = any(leaf.device.type != "cpu" for leaf in leaves)
         self._report(silent.in_backward(graph))
         if timeline.backwards in _LOOKS:
-            for frame in user_frames(sys._getframe(1)):
+            for frame in frames.user_frames(sys._getframe(1)):
                 self._report(silent.leaks(timeline, namespace(frame, forget=True), graph.live))
 
     @property

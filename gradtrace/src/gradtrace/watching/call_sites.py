@@ -2,6 +2,8 @@
 
 import functools
 import sys
+from collections.abc import Iterator
+from itertools import islice, takewhile
 from pathlib import Path
 from types import FrameType
 
@@ -52,26 +54,23 @@ class Sites:
         return site
 
 
+def outward(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield the frame, its caller, and so on."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 def caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
     """Return the caller of the custom function that runs at most ``frames`` outward, or None."""
-    for _ in range(frames):
-        if frame is None:
-            return None
-        if (caller := _torch.caller_of_forward(frame)) is not None:
-            return caller
-        frame = frame.f_back
-    return None
+    callers = map(_torch.caller_of_forward, islice(outward(frame), frames))
+    return next((caller for caller in callers if caller is not None), None)
 
 
 def in_forward(frame: FrameType | None) -> bool:
     """Whether this frame, or one of the next three outward, runs a ``forward`` of the user's."""
-    for _ in range(NEAR):
-        if frame is None:
-            return False
-        if frame.f_code.co_name == "forward" and is_users(frame.f_code):
-            return True
-        frame = frame.f_back
-    return False
+    codes = (near.f_code for near in islice(outward(frame), NEAR))
+    return any(code.co_name == "forward" and is_users(code) for code in codes)
 
 
 def caller_of(frame: FrameType) -> FrameType:
@@ -87,13 +86,9 @@ def grad_mode_method(frame: FrameType) -> str | None:
 
 def library_cause() -> str | None:
     """Return the kind of cut that a checkpoint, distribution or gradcheck is making, or None."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_users(frame.f_code):
-        cause = _cause_in(frame.f_code.co_filename)
-        if cause is not None:
-            return cause
-        frame = frame.f_back
-    return None
+    libraries = takewhile(lambda f: not is_users(f.f_code), outward(sys._getframe(1)))
+    causes = (_cause_in(frame.f_code.co_filename) for frame in libraries)
+    return next((cause for cause in causes if cause is not None), None)
 
 
 @functools.cache

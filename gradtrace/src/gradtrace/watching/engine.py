@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -58,9 +59,9 @@ class Engine:
         self._numbers = itertools.count(1)
         self._compiled_regions = 0  # that threads are in
         self._backward = _torch_hooks.BackwardHook(self._before, self._after)
-        self._steps = _torch_hooks.StepHook("post", self._stepped)
+        self._steps = _torch_hooks.StepHook("post", lambda o, *_: self._notify("stepped", o))
         self._before_steps = _torch_hooks.StepHook("pre", self._stepping)
-        self._parameters = _torch_hooks.ParameterHook(self._parameter_made)
+        self._parameters = _torch_hooks.ParameterHook(partial(self._notify, "parameter_made"))
         self._compiled = _torch_hooks.CompiledRegions(self._compiled_region)
         handed_over = (torch.autograd.grad, torch.Tensor.__dlpack__)
         self._functions = _torch_hooks.PythonFunctions(handed_over)
@@ -97,6 +98,11 @@ class Engine:
                 self._installed.remove(hook)
                 hook.remove()
 
+    def _notify(self, event: str, *arguments: Any) -> None:
+        """Call this method of each listener."""
+        for listener in self.listeners:
+            getattr(listener, event)(*arguments)
+
     # What PyTorch reports.
 
     def _before(
@@ -113,8 +119,7 @@ class Engine:
         try:
             if create_graph:
                 call.derived = _computing_in_forward(outputs)
-            for listener in self.listeners:
-                listener.began(call, outputs)
+            self._notify("began", call, outputs)
         except Exception as ours:
             self._broke(ours)
         return call, outputs, inputs
@@ -128,8 +133,7 @@ class Engine:
                 self._failed(call, outputs, inputs, error)
             elif not call.keeps_graph:
                 mark_freed(call, outputs, inputs)
-            for listener in self.listeners:
-                listener.ended(call, error)
+            self._notify("ended", call, error)
         except Exception as ours:
             self._broke(ours)
 
@@ -137,8 +141,7 @@ class Engine:
         """Report a failure of gradtrace to all listeners; raise an error of the program again."""
         if raised_by_the_program(error):
             raise error
-        for listener in self.listeners:
-            listener.broke(error)
+        self._notify("broke", error)
 
     def _failed(
         self, call: BackwardCall, outputs: Any, inputs: Sequence[Any], error: BaseException
@@ -158,41 +161,25 @@ class Engine:
             return self._reported(argument, optimizer) if callable(argument) else argument
 
         has_closure = any(map(callable, (*args[1:], *kwargs.values())))
-        for listener in self.listeners:
-            listener.stepping(has_closure)
+        self._notify("stepping", has_closure)
         named = {name: reported(argument) for name, argument in kwargs.items()}
-        return (*args[:1], *map(reported, args[1:])), _StepArguments(named, self._step_ended)
+        step_ended = partial(self._notify, "step_ended")
+        return (*args[:1], *map(reported, args[1:])), _StepArguments(named, step_ended)
 
     def _reported(
         self, closure: Callable[..., Any], optimizer: torch.optim.Optimizer
     ) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            for listener in self.listeners:
-                listener.in_closure(optimizer, True)
+            self._notify("in_closure", optimizer, True)
             try:
                 result = closure(*args, **kwargs)
             except BaseException as error:  # it ends the step, too
                 remove_our_frames(error)
                 raise
-            for listener in self.listeners:
-                listener.in_closure(optimizer, False)
+            self._notify("in_closure", optimizer, False)
             return result
 
         return call
-
-    def _stepped(
-        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        for listener in self.listeners:
-            listener.stepped(optimizer)
-
-    def _step_ended(self) -> None:
-        for listener in self.listeners:
-            listener.step_ended()
-
-    def _parameter_made(self, data: torch.Tensor, parameter: torch.Tensor) -> None:
-        for listener in self.listeners:
-            listener.parameter_made(data, parameter)
 
     def _compiled_region(self, inside: bool) -> None:
         with self._lock:
@@ -201,8 +188,7 @@ class Engine:
                 self._hook()
             except Exception as ours:
                 self._broke(ours)
-        for listener in self.listeners:
-            listener.compiled(inside)
+        self._notify("compiled", inside)
 
 
 class _StepArguments(dict[str, Any]):

@@ -25,27 +25,12 @@ from typing import Any
 import torch
 
 from gradtrace import _torch, _torch_hooks
-from gradtrace.autograd.frames import (
-    Chain,
-    Chains,
-    Location,
-    is_users,
-    place_of,
-    raised_by_the_program,
-    user_location,
-)
+from gradtrace.autograd import frames
+from gradtrace.autograd.frames import Chain, Chains, Location
 from gradtrace.autograd.tensors import storage_of, storages_in
+from gradtrace.watching import call_sites
 from gradtrace.watching import operation_kinds as kinds
-from gradtrace.watching.call_sites import (
-    FAR,
-    NEAR,
-    Site,
-    Sites,
-    caller_of,
-    caller_of_apply,
-    grad_mode_method,
-    library_cause,
-)
+from gradtrace.watching.call_sites import FAR, NEAR, Site, caller_of, caller_of_apply, outward
 from gradtrace.watching.cut_recorder import CutRecorder
 from gradtrace.watching.operation_kinds import Operation, tensors_in
 from gradtrace.watching.record import (
@@ -79,7 +64,7 @@ class Observer(_torch_hooks.Mode):
         self._tell = tell
         self._thread = threading.get_ident()
         self._chains = Chains()
-        self._sites = Sites()
+        self._sites = call_sites.Sites()
         self._regions: list[Region] = []  # in which gradients are off or on, innermost last
         self._cut_recorder = CutRecorder(self._timeline, self._regions)
         self._outside = _torch.next_sequence_nr()  # when last an operation was recorded
@@ -101,7 +86,7 @@ class Observer(_torch_hooks.Mode):
         self._timeline = Timeline()
         self._cut_recorder = CutRecorder(self._timeline, self._regions)
         self._chains = Chains()
-        self._sites = Sites()
+        self._sites = call_sites.Sites()
 
     @property
     def of_this_thread(self) -> bool:
@@ -183,7 +168,7 @@ class Observer(_torch_hooks.Mode):
         self._guarded(self._cut_recorder.note_replacement, tensor, [data])
 
     def _broke(self, error: Exception) -> None:
-        if raised_by_the_program(error):
+        if frames.raised_by_the_program(error):
             raise error
         if self._record is not None:
             self._record.note_failure(error)
@@ -242,7 +227,7 @@ class Observer(_torch_hooks.Mode):
         if operation.site.in_grad_scaler:
             _tag(output, SCALED_TAG, True)
         elif kind is kinds.GRADIENT and any(map(_is_scaled, tensors)):
-            _tag(output, OF_SCALED_TAG, user_location())
+            _tag(output, OF_SCALED_TAG, frames.user_location())
         if kind is kinds.ADD:
             self._cut_recorder.note_addition(operation, output)
             self._note_sum(output, chain)
@@ -257,7 +242,7 @@ class Observer(_torch_hooks.Mode):
     def _note_edit(
         self, operation: Operation, tensor: torch.Tensor, chain: Chain | None, recording: bool
     ) -> None:
-        if library_cause() == "numerical":
+        if call_sites.library_cause() == "numerical":
             return  # gradcheck moves each element there and back
         sets_item = operation.kind is kinds.SET_ITEM
         # A custom function saves when its forward ends, but has its number before.
@@ -282,15 +267,14 @@ class Observer(_torch_hooks.Mode):
         """Report a custom function's backward that modifies the gradient that it was given."""
         if _torch.current_node() is None:
             return
-        while frame is not None and frame.f_code is not _torch.APPLY_BACKWARD:
-            frame = frame.f_back
-        if frame is None:
+        applying = (f for f in outward(frame) if f.f_code is _torch.APPLY_BACKWARD)
+        variables = next((f.f_locals for f in applying), None)
+        if variables is None:
             return
-        function = _torch.function_of(frame.f_locals["self"])
-        gradients = storages_in(tensors_in(frame.f_locals["args"]))
-        if function is not None and storage_of(tensor)[0] in gradients:
-            name = place_of(function, "backward")
-            self._tell("gradient_changed_in_backward", user_location(), name)
+        function, gradients = _torch.function_of(variables["self"]), tensors_in(variables["args"])
+        if function is not None and storage_of(tensor)[0] in storages_in(gradients):
+            name = frames.place_of(function, "backward")
+            self._tell("gradient_changed_in_backward", frames.user_location(), name)
 
     def _note_export(self, tensor: torch.Tensor, chain: Chain | None, now: int) -> None:
         """Record a checksum of CPU memory that NumPy shares, if the tensor has at most 1 MB."""
@@ -307,7 +291,8 @@ class Observer(_torch_hooks.Mode):
         ``with torch.set_grad_enabled(…)`` sets the mode twice, when the object is created and when
         it is entered; called as a function it is never left.
         """
-        method = grad_mode_method(caller) or grad_mode_method(caller_of(caller))
+        methods = map(call_sites.grad_mode_method, (caller, caller_of(caller)))
+        method = next(filter(None, methods), None)
         regions = self._regions
         left_open = bool(regions) and not regions[-1].entered
         if method in ("__exit__", "__call__"):  # back: __call__ makes a decorator
@@ -322,14 +307,14 @@ class Observer(_torch_hooks.Mode):
                 regions.append(replace(opened, entered=True))
                 return
         frame, decorated = caller, None
-        while not is_users(frame.f_code) and frame.f_back is not None:
+        while not frames.is_users(frame.f_code) and frame.f_back is not None:
             if frame.f_code.co_filename == _torch.DECORATOR_FILE:
                 decorated = getattr(frame.f_locals.get("func"), "__code__", None)
             frame = frame.f_back
-        location = Location.of(frame) if is_users(frame.f_code) else None
-        if decorated is not None and is_users(decorated):
+        location = Location.of(frame) if frames.is_users(frame.f_code) else None
+        if decorated is not None and frames.is_users(decorated):
             location = Location(decorated.co_filename, decorated.co_firstlineno)
-        how_cut = library_cause() or "region"
+        how_cut = call_sites.library_cause() or "region"
         regions.append(Region(enabled, location, how_cut, entered=method == "__enter__"))
 
     def _note_sum(self, output: torch.Tensor, chain: Chain | None) -> None:
@@ -389,7 +374,7 @@ def _is_scaled(tensor: torch.Tensor) -> bool:
 
 
 def _location(chain: Chain | None) -> Location | None:
-    return user_location() if chain is None else chain.location
+    return frames.user_location() if chain is None else chain.location
 
 
 def checksum(span: range) -> str:

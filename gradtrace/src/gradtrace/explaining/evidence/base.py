@@ -3,19 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from traceback import walk_tb
 from types import FrameType, FunctionType
 from typing import Any
 
 from gradtrace import _torch
-from gradtrace.autograd.frames import (
-    Location,
-    belongs_to_user,
-    files_of,
-    is_users,
-    namespace,
-    reach,
-    user_frames,
-)
+from gradtrace.autograd import frames
+from gradtrace.autograd.frames import Location, is_users, user_frames
 from gradtrace.explaining.evidence.carriers import Holder, filled_at, name_of
 from gradtrace.watching.record import BackwardCall, Timeline
 
@@ -30,7 +24,7 @@ class Evidence:
 
     ``outputs`` are the roots of the failed backward call, ``inputs`` the tensors whose gradient was
     requested, if any, and ``call`` is that call. ``frame`` is the innermost frame of the user's
-    code, and ``error`` the text. A constructor may raise :class:`NoEvidence`.
+    code. A constructor may raise :class:`NoEvidence`.
     """
 
     timeline: Timeline
@@ -39,17 +33,24 @@ class Evidence:
     call: BackwardCall | None
     raised_at: Location | None
     frame: FrameType | None
-    error: str
+    exception: BaseException
     began_at: Location | None = None
     made_at: Location | None = None
     made_through: tuple[Location, ...] = ()  # the calls that led to that line, innermost first
     stored_at: Location | None = None
+
+    def __post_init__(self) -> None:
+        """Collect the evidence that every criterion needs."""
 
     def holds(self, fact: str) -> bool:
         """Whether a fact of the table holds; ``not name`` holds if the fact does not."""
         name = fact.removeprefix("not ")
         # A fact for which this family has no property does not hold.
         return bool(getattr(self, name, False)) == (name == fact)
+
+    @property
+    def error(self) -> str:
+        return f"{type(self.exception).__name__}: {self.exception}"
 
     @property
     def observed(self) -> bool:
@@ -61,7 +62,7 @@ class Evidence:
         """The custom function of the program that made the failed call in its backward()."""
         node = _torch.current_node()
         function = None if node is None else _torch.function_of(node)
-        return function if function is not None and belongs_to_user(function) else None
+        return function if function is not None and frames.belongs_to_user(function) else None
 
     @property
     def names(self) -> Mapping[str, str | None]:
@@ -99,25 +100,32 @@ class Evidence:
         return [
             Holder(*reachable, frame)
             for frame in user_frames(self.frame)
-            for reachable in reach(namespace(frame))
+            for reachable in frames.reach(frames.namespace(frame))
         ]
 
     @cached_property
     def files(self) -> list[str]:
         """The files of the running functions, and then those of all that these functions use."""
-        frames = [*user_frames(self.frame)]
+        running = [*user_frames(self.frame)]
         owners = {type(owner): None for v in self.variables for owner in v.owners}
-        used = [value for frame in frames for value in frame.f_globals.values()]
+        used = [value for frame in running for value in frame.f_globals.values()]
         codes = [v.__code__ for v in used if isinstance(v, FunctionType) and is_users(v.__code__)]
-        running = [frame.f_code.co_filename for frame in frames]
-        owner_files = [file for owner in owners for file in files_of(owner)]
-        return [*dict.fromkeys([*running, *owner_files, *(code.co_filename for code in codes)])]
+        files = [frame.f_code.co_filename for frame in running]
+        files += [file for owner in owners for file in frames.files_of(owner)]
+        files += [code.co_filename for code in codes]
+        return [*dict.fromkeys(files)]
 
 
 class TextEvidence(Evidence):
-    """Evidence about an error whose text alone decides the cause."""
+    """Names and lines for an error whose text alone decides the cause."""
 
     names: Mapping[str, str | None] = {}
 
-    def examine(self, exception: BaseException) -> None:
-        """Find the names of the tensors or functions involved, and where the failure began."""
+
+def where_raised(error: BaseException) -> tuple[Location | None, FrameType | None]:
+    """Return the innermost line of the user's code in the traceback, and its frame."""
+    place: tuple[Location | None, FrameType | None] = (None, None)
+    for frame, line in walk_tb(error.__traceback__):
+        if is_users(frame.f_code):
+            place = Location(frame.f_code.co_filename, line), frame
+    return place

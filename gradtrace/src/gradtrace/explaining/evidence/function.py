@@ -15,7 +15,8 @@ from gradtrace.autograd import source
 from gradtrace.autograd.frames import Location, code_of, is_users, place_of
 from gradtrace.autograd.traversal import roots_of, walk
 from gradtrace.explaining.causes.errors import gradient_counts
-from gradtrace.explaining.evidence.base import Evidence, TextEvidence
+from gradtrace.explaining.evidence.base import Evidence, TextEvidence, where_raised
+from gradtrace.watching.call_sites import outward
 from gradtrace.watching.record import BackwardCall, freed_by
 
 
@@ -32,26 +33,21 @@ def node_that_raised(error: BaseException) -> Any:
 
 def outside_of_backward(frame: FrameType | None) -> FrameType | None:
     """Return the nearest frame outward that runs outside of every custom function's backward."""
-    outermost, current = frame, frame
-    while current is not None:
-        if current.f_code is _torch.APPLY_BACKWARD:
-            outermost = current.f_back
-        current = current.f_back
-    return outermost
+    applied = [f for f in outward(frame) if f.f_code is _torch.APPLY_BACKWARD]
+    return applied[-1].f_back if applied else frame
 
 
 class FunctionEvidence(Evidence):
-    """Evidence about the ``node`` of a custom function whose backward raised.
+    """Evidence about a custom function whose backward raised.
 
-    ``inside`` is the line that raised, ``ran_before`` an earlier call that ran the node, if any.
+    ``ran_before`` is an earlier call that ran its node, if any.
     """
 
-    def __init__(self, node: Any, inside: Location | None, *arguments: Any):
-        super().__init__(*arguments)
-        self._node = node
-        self._inside = inside
-        self.began_at = inside if self.ran_before is None else self.ran_before.location
-        self._locate(_torch.sequence_nr(node))
+    def __post_init__(self) -> None:
+        self._node = node_that_raised(self.exception)
+        self._inside, _ = where_raised(self.exception)
+        self.began_at = self._inside if self.ran_before is None else self.ran_before.location
+        self._locate(_torch.sequence_nr(self._node))
 
     @cached_property
     def ran_before(self) -> BackwardCall | None:
@@ -86,7 +82,7 @@ class FunctionEvidence(Evidence):
 class TwiceEvidence(TextEvidence):
     """Evidence about a second derivative through a function marked ``@once_differentiable``."""
 
-    def examine(self, exception: BaseException) -> None:
+    def __post_init__(self) -> None:
         calls = (c for c in reversed(tuple(self.timeline.calls)) if c.creates_graph)
         functions = (reference() for call in calls for reference in call.functions)
         marked = (f for f in functions if f is not None and _torch.is_once_differentiable(f))
@@ -97,7 +93,7 @@ class TwiceEvidence(TextEvidence):
 class SecondDerivativeEvidence(TextEvidence):
     """Evidence about an operation whose derivative PyTorch cannot differentiate."""
 
-    def examine(self, exception: BaseException) -> None:
+    def __post_init__(self) -> None:
         """Find the line of the operation that the error names."""
         operation = re.search(r"derivative for '?(?:aten::)?_*(\w+?)_backward", self.error)
         if operation is None:
@@ -128,9 +124,9 @@ class RecomputedEvidence(TextEvidence):
 
     changes_state = False
 
-    def examine(self, exception: BaseException) -> None:
+    def __post_init__(self) -> None:
         """Name the checkpointed function, its call, and the state that may differ in its runs."""
-        module, code = next(_checkpointed(exception), (None, None))
+        module, code = next(_checkpointed(self.exception), (None, None))
         if code is None:
             return
         codes = [code, *(code_of(part.forward) for part in module.modules())] if module else [code]
@@ -162,7 +158,7 @@ class ReturnedEvidence(TextEvidence):
 
     same_size = other_size = False
 
-    def examine(self, exception: BaseException) -> None:
+    def __post_init__(self) -> None:
         """Find the ``return`` line, and the values that it should return."""
         named = re.search(r"(\w+)Backward returned", self.error)
         self.names = names = {"it": named[1] if named else None}

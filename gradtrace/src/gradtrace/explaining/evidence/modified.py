@@ -31,8 +31,7 @@ _MAX_CANDIDATES = 3  # names
 class ModifiedEvidence(Evidence):
     """Evidence about a tensor that operation number ``saved_by`` saved, and its later ``edits``."""
 
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
+    def __post_init__(self) -> None:
         live, links = walk(roots_of(self.outputs))
         version = re.search(r"is at version (\d+)", self.error)
         changed = [
@@ -65,7 +64,6 @@ class ModifiedEvidence(Evidence):
         self._locate(self.saved_by)
         if not self.timeline.observed and not (self.a_leaf and self.began_at):
             self.stored_at = self._filled_at(self._holders)
-        self._arguments = arguments
 
     @cached_property
     def _candidates(self) -> list[tuple[Location, str]]:
@@ -158,7 +156,8 @@ class ModifiedEvidence(Evidence):
     @cached_property
     def retained(self) -> "Retained | None":
         try:
-            return Retained(self.saved_by, *self._arguments)
+            facts = self.timeline, self.outputs, self.inputs, self.call, self.raised_at
+            return Retained(self.saved_by, *facts, self.frame, self.exception)
         except NoEvidence:
             return None
 
@@ -211,8 +210,8 @@ class LeafEvidence(TextEvidence):
     value_has_graph = False
     in_a_loop_over_views = False
 
-    def examine(self, exception: BaseException) -> None:
-        *_, (frame, _) = walk_tb(exception.__traceback__)
+    def __post_init__(self) -> None:
+        *_, (frame, _) = walk_tb(self.exception.__traceback__)
         self.by_a_layer = frame.f_code.co_filename.startswith(_torch.LAYERS)
         changed = self.names_of(frame.f_locals.values()) if self.by_a_layer else None
         detached = None if self.raised_at is None else source.detached_at(self.raised_at)

@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from functools import cached_property
 from traceback import walk_tb
-from typing import Any
 
 import torch
 
@@ -29,8 +28,7 @@ class NoGraphEvidence(Evidence):
 
     observed = False
 
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
+    def __post_init__(self) -> None:
         outputs = (o for o in self.outputs if isinstance(o, torch.Tensor) and not o.requires_grad)
         output = next(outputs, None)
         self.cut = None if output is None else self._cut_of(output)
@@ -127,7 +125,7 @@ class InferenceEvidence(TextEvidence):
 
     made_in_inference_mode = True
 
-    def examine(self, exception: BaseException) -> None:
+    def __post_init__(self) -> None:
         self.began_at = source.only_line(self.frame, r"torch\.inference_mode(\(\))?")
         values = (variable.value for variable in self.variables)
         self.names = {"it": self.names_of(value for value in values if value.is_inference())}
@@ -138,8 +136,8 @@ class ScalarEvidence(TextEvidence):
 
     of_inputs = False
 
-    def examine(self, exception: BaseException) -> None:
-        frames = [frame for frame, _ in walk_tb(exception.__traceback__)]
+    def __post_init__(self) -> None:
+        frames = [frame for frame, _ in walk_tb(self.exception.__traceback__)]
         calls = [frame for frame in frames if frame.f_code is torch.autograd.grad.__code__]
         inputs = tensors_in([frame.f_locals["inputs"] for frame in calls])
         self.of_inputs = any(not isinstance(tensor, torch.nn.Parameter) for tensor in inputs)
@@ -154,8 +152,7 @@ class AskedEvidence(Evidence):
     ``missing`` are the inputs that do not require grad, or else those that the outputs do not use.
     """
 
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
+    def __post_init__(self) -> None:
         inputs = [tensor for tensor in self.inputs if isinstance(tensor, torch.Tensor)]
         off = [tensor for tensor in inputs if not tensor.requires_grad]
         self.asked_of_what_is_off = bool(off)

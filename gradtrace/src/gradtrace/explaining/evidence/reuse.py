@@ -36,8 +36,7 @@ class ReuseEvidence(Evidence):
     parameters. If lines are not known, operation and parameters decide.
     """
 
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
+    def __post_init__(self) -> None:
         roots = roots_of(self.outputs)
         self.live, self.links = walk(roots)
         self.users = users_of(self.links)

@@ -9,15 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd import source
-from gradtrace.autograd.frames import (
-    Found,
-    Location,
-    names_of,
-    namespace,
-    user_frames,
-    user_variables,
-)
+from gradtrace.autograd import frames, source
+from gradtrace.autograd.frames import Found, Location, names_of, user_variables
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence import carriers
@@ -190,8 +183,8 @@ def _replaced(
     if replaced and (in_use or _trains_no_leaf(timeline)):
         created_at = (
             Location(user_frame.f_code.co_filename, line)
-            for user_frame in user_frames(frame)
-            for name, value in namespace(user_frame, forget=True).items()
+            for user_frame in frames.user_frames(frame)
+            for name, value in frames.namespace(user_frame, forget=True).items()
             if value is optimizer and (line := source.assigned_at(user_frame, name)) is not None
         )
         step = timeline.steps[-1].location
