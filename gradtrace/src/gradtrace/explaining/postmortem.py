@@ -97,15 +97,12 @@ def _with_freed_variables(
             for node, described in zip(live, describe(live, links).nodes, strict=True)
             if described.state == FREED and node not in roots
         }
-    for frame, _ in walk_tb(exception.__traceback__):
-        for variable in reach(namespace(frame)) if is_users(frame.f_code) else ():
-            name = freed.get(grad_fn_of(variable.value))
-            if name is not None:
-                return dataclasses.replace(
-                    diagnosis,
-                    names={"it": variable.name},
-                    detail=f"{variable.name} was made by {name}, whose saved tensors are freed",
-                )
+    frames = (frame for frame, _ in walk_tb(exception.__traceback__) if is_users(frame.f_code))
+    for variable in (variable for frame in frames for variable in reach(namespace(frame))):
+        name = freed.get(grad_fn_of(variable.value))
+        if name is not None:
+            text = f"{variable.name} was made by {name}, whose saved tensors are freed"
+            return dataclasses.replace(diagnosis, names={"it": variable.name}, detail=text)
     names = ", ".join(sorted(set(freed.values())))
     detail = f"freed in this graph: {names}" if names else None
     return dataclasses.replace(diagnosis, detail=detail)

@@ -29,13 +29,7 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import frames
-from gradtrace.autograd.frames import (
-    Location,
-    namespace,
-    running_ipython,
-    user_frame,
-    user_location,
-)
+from gradtrace.autograd.frames import Location, namespace, running_ipython, user_frame
 from gradtrace.autograd.tensors import storages_in
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining import diagnose, silent
@@ -174,7 +168,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         engine.attach(self)
         if self.strict:
             self._observer = Observer(self._record, self._tell)
-            self._observer.look()
+            self._observe(True)
 
     def __enter__(self) -> Self:
         self._begin()
@@ -238,32 +232,28 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     @guarded
     def stepping(self, has_closure: bool) -> None:
-        if self._observer is not None:
-            self._observer.step_aside()
+        self._observe(False)
         self._record.timeline.closure_ran = False
 
     @guarded
     def in_closure(self, optimizer: torch.optim.Optimizer, inside: bool) -> None:
-        if self._observer is not None:
-            (self._observer.look if inside else self._observer.step_aside)()
+        self._observe(inside)
         timeline = self._record.timeline
         if inside and timeline.closure_ran:  # the optimizer has modified its parameters since
-            timeline.stepped(optimizer, user_location())
+            timeline.stepped(optimizer, frames.user_location())
         timeline.closure_ran = True
 
     @guarded
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
-        if self._observer is not None:
-            self._observer.look()
+        self._observe(True)
         timeline = self._record.timeline
-        timeline.stepped(optimizer, user_location())
+        timeline.stepped(optimizer, frames.user_location())
         if self._observer is not None and self._observer.of_this_thread:
             self._report(silent.after_step(timeline, optimizer))
 
     @guarded
     def step_ended(self) -> None:
-        if self._observer is not None:
-            self._observer.look()
+        self._observe(True)
 
     @guarded
     def parameter_made(self, data: torch.Tensor, parameter: torch.Tensor) -> None:
@@ -278,8 +268,11 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     @guarded
     def compiled(self, inside: bool) -> None:
         self._saw_compiled_code = self._saw_compiled_code or inside
+        self._observe(not inside)
+
+    def _observe(self, on: bool) -> None:
         if self._observer is not None:
-            (self._observer.step_aside if inside else self._observer.look)()
+            self._observer.observe(on)
 
     # Reporting.
 

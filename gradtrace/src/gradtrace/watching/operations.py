@@ -53,7 +53,7 @@ _MAX_EXPORT = 1_000_000  # bytes of an export that are checked for changes
 
 
 class Observer(_torch_hooks.Mode):
-    """The mode that records the operations of its thread, from :meth:`look` to :meth:`end`."""
+    """The mode that records the operations of its thread, from :meth:`observe` to :meth:`end`."""
 
     def __init__(self, record: Record, tell: Callable[[str, Location | None, str | None], None]):
         """Record into ``record``; report silent failures by ``tell(cause, line, name)``."""
@@ -69,19 +69,14 @@ class Observer(_torch_hooks.Mode):
         self._cut_recorder = CutRecorder(self._timeline, self._regions)
         self._outside = _torch.next_sequence_nr()  # when last an operation was recorded
 
-    def step_aside(self) -> None:
-        """Record nothing in this thread until :meth:`look` is called."""
+    def observe(self, on: bool) -> None:
+        """Record this thread's operations or step aside, if this is the observer's thread."""
         if self.of_this_thread:
-            self.take_out()
-
-    def look(self) -> None:
-        """Record this thread's operations, if this is the observer's thread."""
-        if self.of_this_thread:
-            self.insert()
+            (self.insert if on else self.take_out)()
 
     def end(self) -> None:
         """Stop recording for good; in another thread, the mode stays installed, but idle."""
-        self.step_aside()
+        self.observe(False)
         self._record = None
         self._timeline = Timeline()
         self._cut_recorder = CutRecorder(self._timeline, self._regions)

@@ -7,14 +7,21 @@ documentation of families, causes and the JSON report is generated from this pac
 therefore needs no PyTorch.
 """
 
-from gradtrace.explaining.causes import freed, modified, no_graph, silent, unsupported
-from gradtrace.explaining.causes.errors import PATTERNS, family_of, read_table
+import re
+import tomllib
+from pathlib import Path
 
-__all__ = ["CAUSES", "CRITERIA", "FACTS", "FAMILIES", "KEYS", "PATTERNS", "SCHEMA", "family_of"]
+from gradtrace.explaining.causes import freed, modified, no_graph, silent, unsupported
 
 SCHEMA = 1  # of the JSON report
 
-FAMILIES, FACTS, KEYS = (read_table("texts")[name] for name in ("families", "facts", "keys"))
+_texts, _errors = (
+    tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+    for name in ("texts", "errors")
+)
+FAMILIES, FACTS, KEYS = (_texts[name] for name in ("families", "facts", "keys"))
+# PyTorch's error texts, each with its family, and its cause or None if the text decides none.
+PATTERNS = [(*entry, None)[:3] for entry in _errors["patterns"]]
 
 _MODULES = (freed, modified, no_graph, unsupported, silent)
 
@@ -22,3 +29,17 @@ _MODULES = (freed, modified, no_graph, unsupported, silent)
 CRITERIA = {family: criteria for module in _MODULES for family, criteria in module.CRITERIA.items()}
 
 CAUSES = {cause.name: cause for module in _MODULES for cause in module.CAUSES}
+
+
+def family_of(message: str) -> tuple[str | None, str | None]:
+    """Return the family of an error's text, and its cause if the text decides it."""
+    entries = (
+        (family, cause) for pattern, family, cause in PATTERNS if re.search(pattern, message)
+    )
+    return next(entries, (None, None))
+
+
+def gradient_counts(message: str) -> tuple[int, int] | None:
+    """Return how many gradients a backward method should return, and how many it returned."""
+    counts = re.search(r"incorrect number of gradients \(expected (\d+), got (\d+)", message)
+    return None if counts is None else (int(counts[1]), int(counts[2]))

@@ -14,7 +14,7 @@ from gradtrace import _torch
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import Location, code_of, is_users, place_of
 from gradtrace.autograd.traversal import roots_of, walk
-from gradtrace.explaining.causes.errors import gradient_counts
+from gradtrace.explaining.causes import gradient_counts
 from gradtrace.explaining.evidence.base import Evidence, TextEvidence, where_raised
 from gradtrace.watching.call_sites import outward
 from gradtrace.watching.record import BackwardCall, freed_by

@@ -156,10 +156,9 @@ class AskedEvidence(Evidence):
         inputs = [tensor for tensor in self.inputs if isinstance(tensor, torch.Tensor)]
         off = [tensor for tensor in inputs if not tensor.requires_grad]
         self.asked_of_what_is_off = bool(off)
-        nodes = set() if off else set(walk(roots_of(self.outputs))[0])
-        self.missing = off or [t for t in inputs if roots_of([t])[0] not in nodes]
-        self._nodes = nodes
-        self._leaves = leaves_of(nodes)
+        self._nodes = set() if off else set(walk(roots_of(self.outputs))[0])
+        self.missing = off or [t for t in inputs if roots_of([t])[0] not in self._nodes]
+        self._leaves = leaves_of(self._nodes)
         cuts = (self.timeline.cuts.get(tensor) for tensor in self.missing)
         self.cut = next((cut for cut in cuts if cut is not None), None)
         if self.cut is None and not off:  # it may have been cut after it was created

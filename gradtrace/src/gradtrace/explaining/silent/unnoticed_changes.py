@@ -46,23 +46,23 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
                 continue
             memory = None if tensor is None else Memory.of(tensor)
             edit = _edit_of(timeline, saved_by, saved.storage, memory)
-            facts = {
-                "on_ctx": saved.name.startswith("ctx."),
-                "optimizer_wrote": edit is not None and edit.by_optimizer,
-                "a_leaf": saved.role == "leaf",
-            }
             if edit is not None:
                 began_at = edit.location
             elif (export := _changed_export(timeline, saved_by, saved.storage, memory)) is None:
                 continue
             else:
                 began_at = _write_to(timeline, export, saved_by) or export.location
-                facts["shares_memory"] = True
-            criterion = next(c for c in CRITERIA["silent"] if all(facts[name] for name in c.facts))
+            facts = {
+                "on_ctx": saved.name.startswith("ctx."),
+                "optimizer_wrote": edit is not None and edit.by_optimizer,
+                "a_leaf": saved.role == "leaf",
+                "shares_memory": edit is None,
+            }
             holding = {name for name, holds in facts.items() if holds}
+            cause = next(c.cause for c in CRITERIA["silent"] if holding.issuperset(c.facts))
             names = (v.name for v in user_variables(sys._getframe(1)) if _holds(v, saved.storage))
             yield graph.finding(
-                criterion.cause,
+                cause,
                 began_at,
                 made_at=timeline.line_of(saved_by),
                 facts=holding,

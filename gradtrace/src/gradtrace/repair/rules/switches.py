@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from gradtrace.autograd.syntax import is_straight_through, reads, writes
-from gradtrace.explaining.causes.errors import gradient_counts
+from gradtrace.explaining.causes import gradient_counts
 from gradtrace.repair import kinds
 from gradtrace.repair.edits import (
     Edit,
