@@ -23,11 +23,10 @@ from gradtrace.watching.record import (
     Modification,
     OptimizerStep,
     Record,
-    Sum,
-    Sums,
     Timeline,
     freed_by,
 )
+from gradtrace.watching.running_sums import Sum, Sums
 
 HERE, THERE = Location("train.py", 3), Location("train.py", 7)
 

@@ -199,7 +199,7 @@ PARTS = [
     "gradtrace.watching.record.Timeline.edited",
     "gradtrace.watching.record.Timeline.stepped",
     "gradtrace.explaining.silent.in_backward",
-    "gradtrace.explaining.silent.leaks",
+    "gradtrace.explaining.silent.growth.leaks",
     "gradtrace.explaining.silent.pending.walk",
 ]
 

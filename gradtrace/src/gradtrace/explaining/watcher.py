@@ -34,6 +34,8 @@ from gradtrace.autograd.tensors import storages_in
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining import diagnose, silent
 from gradtrace.explaining.diagnosis import Diagnosis
+from gradtrace.explaining.silent import growth, parameters
+from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.call_sites import in_forward
 from gradtrace.watching.engine import engine
 from gradtrace.watching.operations import Observer
@@ -148,8 +150,8 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     @guarded
     def look_back(self, variables: Mapping[str, Any]) -> None:
         """Warn, at the end, about untrained parameters and graphs that ``variables`` keep."""
-        self._report(silent.never_trained(self._record.timeline))
-        self._report(silent.leaks(self._record.timeline, variables))
+        self._report(parameters.never_trained(self._record.timeline))
+        self._report(growth.leaks(self._record.timeline, variables))
 
     def stop(self) -> None:
         """Stop watching, and restore PyTorch if no other watch runs. A second call does nothing."""
@@ -199,7 +201,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     @guarded
     def _look_for_silent_failures(self, call: BackwardCall, outputs: Any) -> None:
         timeline = self._record.timeline
-        graph = silent.PendingBackward(timeline, call, outputs)
+        graph = PendingBackward(timeline, call, outputs)
         functions = dict.fromkeys(map(_torch.function_of, graph.live))
         call.functions = tuple(weakref.ref(f) for f in functions if f is not None)
         with _torch.no_torch_function():
@@ -209,7 +211,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         self._report(silent.in_backward(graph))
         if timeline.backwards in _LOOKS:
             for frame in frames.user_frames(sys._getframe(1)):
-                self._report(silent.leaks(timeline, namespace(frame, forget=True), graph.live))
+                self._report(growth.leaks(timeline, namespace(frame, forget=True), graph.live))
 
     @property
     def knowledge(self) -> int:
@@ -277,29 +279,29 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     # Reporting.
 
     def _tell(self, cause: str, location: Location | None, name: str | None) -> None:
-        self._report([silent.finding(cause, location, location, name)])
+        self._report([finding(cause, location, location, name)])
 
     def _report(self, findings: Iterable[Diagnosis]) -> None:
         """Warn about each finding, even if the detector fails after it."""
         complete: list[Diagnosis] = []
         try:
             with undisturbed():
-                for finding in findings:
-                    complete.append(finding)
+                for diagnosis in findings:
+                    complete.append(diagnosis)
         finally:
-            for finding in complete:
-                self._warn(finding)
+            for diagnosis in complete:
+                self._warn(diagnosis)
 
-    def _warn(self, finding: Diagnosis) -> None:
+    def _warn(self, diagnosis: Diagnosis) -> None:
         """Warn about a finding, once for each cause and line."""
-        place = finding.began_at or finding.raised_at or Location("<unknown>", 1)
-        if (finding.cause, place) in self._record.reported:
+        place = diagnosis.began_at or diagnosis.raised_at or Location("<unknown>", 1)
+        if (diagnosis.cause, place) in self._record.reported:
             return
-        self._record.reported.add((finding.cause, place))
-        self._record.findings.append(finding)
+        self._record.reported.add((diagnosis.cause, place))
+        self._record.findings.append(diagnosis)
         # A filter that turns warnings into errors must not stop the program.
         with contextlib.suppress(SilentFailure):
-            warnings.warn_explicit(finding.text(), SilentFailure, place.name, place.line)
+            warnings.warn_explicit(diagnosis.text(), SilentFailure, place.name, place.line)
 
     def _explain(
         self, error: Exception, outputs: Any, inputs: Sequence[Any], call: BackwardCall | None

@@ -84,7 +84,7 @@ class CutRecorder:
             if cut.how == "first_order" and not cut.of & storages_in(operation.tensors):
                 self._timeline.first_order[_torch.sequence_nr(node)] = cut
         explicit = next((cut for cut in cuts.values() if cut.how in _EXPLICIT), None)
-        if explicit is not None and cuts.get(id(kinds.subtrahend(operation))) is explicit:
+        if explicit is not None and cuts.get(id(operation.subtrahend)) is explicit:
             self._timeline.terms.note_subtraction(operation, explicit)
         elif output.numel() == 1:
             self._timeline.terms.note_addition(operation, explicit)
@@ -149,7 +149,7 @@ class CutRecorder:
             return
         if operation.kind is kinds.DETACH and not any(t.is_leaf for t in operation.tensors):
             self._cuts.set_memory(output, cut)
-        if not kinds.takes_shape(operation.func):
+        if not operation.takes_shape:
             explicit = cut.how in ("detach", "operation") and not in_forward(operation.frame)
             meant = explicit or cut.how == "region"
             timeline.cut_off(operation.tensors, cut, meant)
@@ -162,7 +162,7 @@ class CutRecorder:
         if not any(map(requires_grad, operation.valued_tensors)):
             return self._inherited(operation, output)
         if kind is kinds.DETACH:
-            how = "data" if kinds.reads_data(operation.func) else "detach"
+            how = "data" if operation.reads_data else "detach"
             return Cut(how, user_location(), of=storages_in(operation.tensors))
         if kind is kinds.EXPORT or kind is kinds.COPY:
             return Cut("copy", user_location())
@@ -172,7 +172,7 @@ class CutRecorder:
         if cut.location is None:  # the site is a library's, which the user's line called
             cut = Cut("operation", user_location())
         is_real = output.is_floating_point() or output.is_complex()
-        if is_real or kinds.converts_type(operation.func):
+        if is_real or operation.converts_type:
             return cut
         return replace(cut, to_integers=True)
 
@@ -262,4 +262,4 @@ def _elements(tensor: torch.Tensor) -> list[float]:
 
 
 def _has_derivative(operation: Operation, output: torch.Tensor) -> bool:
-    return output.is_floating_point() and not kinds.has_zero_derivative(operation.func)
+    return output.is_floating_point() and not operation.has_zero_derivative

@@ -88,43 +88,11 @@ def tensors_in(args: Iterable[Any], kwargs: Mapping[str, Any] = _NO_KEYWORDS) ->
     return tensors
 
 
-def converts_type(func: Callable[..., Any]) -> bool:
-    """Whether an operation may return its input's values in another dtype, as ``to`` does."""
-    return getattr(func, "__name__", "") in _CONVERSIONS
-
-
-def subtrahend(operation: "Operation") -> object:
-    """Return what the operation subtracts; None if it is no subtraction."""
-    name = getattr(operation.func, "__name__", "")
-    return operation.args["rsub" not in name] if "sub" in name and operation.args[1:] else None
-
-
 _CONVERSIONS = ("bool", "byte", "char", "int", "long", "short", "to", "type", "type_as")
-
-
-def takes_shape(func: Callable[..., Any]) -> bool:
-    """Whether an operation uses only its input's shape or dtype: ``randn_like``, ``new_zeros``."""
-    name = getattr(func, "__name__", "")
-    return name.endswith("_like") or (name.startswith("new_") and name != "new_tensor")
-
-
-def has_zero_derivative(func: Callable[..., Any]) -> bool:
-    """Whether an operation's derivative is zero everywhere, or it uses only its input's shape."""
-    name = getattr(func, "__name__", "")
-    return takes_shape(func) or name.strip("_") in _PIECEWISE_CONSTANT
-
-
 _PIECEWISE_CONSTANT = frozenset(
     ("bernoulli", "ceil", "fix", "floor", "floordiv", "floor_divide", "heaviside", "round",
      "sgn", "sign", "signbit", "trunc")
 )  # fmt: skip
-
-
-def reads_data(func: Callable[..., Any]) -> bool:
-    """Whether the operation reads the attribute ``.data``."""
-    return getattr(getattr(func, "__self__", None), "__name__", "") == "data"
-
-
 requires_grad: Callable[[torch.Tensor], bool] = attrgetter("requires_grad")
 
 
@@ -148,6 +116,10 @@ class Operation:
     prior_state: Any
 
     @property
+    def name(self) -> str:
+        return getattr(self.func, "__name__", "")
+
+    @property
     def about(self) -> list[torch.Tensor]:
         """The tensors whose gradient the operation computes or reads."""
         if self.kind is GRADIENT:
@@ -157,5 +129,30 @@ class Operation:
     @property
     def valued_tensors(self) -> list[torch.Tensor]:
         """The tensors whose values the operation uses: not ``y`` in ``x.view_as(y)``."""
-        takes_shape = getattr(self.func, "__name__", "").endswith("_as")
-        return self.tensors[:1] if takes_shape else self.tensors
+        return self.tensors[:1] if self.name.endswith("_as") else self.tensors
+
+    @property
+    def subtrahend(self) -> object:
+        """What the operation subtracts; None if it is no subtraction."""
+        return self.args["rsub" not in self.name] if "sub" in self.name and self.args[1:] else None
+
+    @property
+    def converts_type(self) -> bool:
+        """Whether it may return its input's values in another dtype, as ``to`` does."""
+        return self.name in _CONVERSIONS
+
+    @property
+    def takes_shape(self) -> bool:
+        """Whether it uses only its input's shape or dtype: ``randn_like``, ``new_zeros``."""
+        is_new = self.name.startswith("new_") and self.name != "new_tensor"
+        return is_new or self.name.endswith("_like")
+
+    @property
+    def has_zero_derivative(self) -> bool:
+        """Whether its derivative is zero everywhere, or it uses only its input's shape."""
+        return self.takes_shape or self.name.strip("_") in _PIECEWISE_CONSTANT
+
+    @property
+    def reads_data(self) -> bool:
+        """Whether it reads the attribute ``.data``."""
+        return getattr(getattr(self.func, "__self__", None), "__name__", "") == "data"

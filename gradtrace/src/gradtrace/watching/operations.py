@@ -28,7 +28,7 @@ from gradtrace import _torch, _torch_hooks
 from gradtrace.autograd import frames
 from gradtrace.autograd.frames import Chain, Chains, Location
 from gradtrace.autograd.tensors import storage_of, storages_in
-from gradtrace.watching import call_sites
+from gradtrace.watching import call_sites, running_sums
 from gradtrace.watching import operation_kinds as kinds
 from gradtrace.watching.call_sites import FAR, NEAR, Site, caller_of, caller_of_apply, outward
 from gradtrace.watching.cut_recorder import CutRecorder
@@ -36,17 +36,15 @@ from gradtrace.watching.operation_kinds import Operation, tensors_in
 from gradtrace.watching.record import (
     OF_SCALED_TAG,
     SCALED_TAG,
-    SUM_TAG,
     Export,
     Memory,
     Modification,
     Record,
     Region,
-    Sum,
     Timeline,
     freed_by,
 )
-from gradtrace.watching.running_sums import LONG, adds_the_same_parameters, with_scaled
+from gradtrace.watching.running_sums import LONG, SUM_TAG, Sum, with_scaled
 from gradtrace.watching.stand_ins import forget_our_frames, remove_our_frames
 
 _MAX_EXPORT = 1_000_000  # bytes of an export that are checked for changes
@@ -336,7 +334,7 @@ class Observer(_torch_hooks.Mode):
         node.metadata[SUM_TAG] = total
         if used_up and is_scalar and total.count >= _LEAKING:
             self._tell("graph_grows", location, None)
-        elif total.count == LONG and adds_the_same_parameters(node, total):
+        elif total.count == LONG and running_sums.adds_the_same_parameters(node, total):
             self._timeline.sums.add(total, reports_death=is_scalar)
 
 

@@ -22,18 +22,18 @@ from typing import Any, TypeVar
 
 import torch
 
-from gradtrace import _torch, _torch_hooks
+from gradtrace import _torch
 from gradtrace.autograd.frames import Chain, Location
 from gradtrace.autograd.tensors import storage_of, storages_in
 from gradtrace.autograd.traversal import leaves_of, roots_of, walk
 from gradtrace.watching.constant_terms import ConstantTerms
 from gradtrace.watching.cuts import Cut, Cuts, with_origins
+from gradtrace.watching.running_sums import Sums
 
 T = TypeVar("T")
 
 # Keys of node.metadata: every thread finds these values there, and they are deleted with the node.
 FREED_TAG = "gradtrace.freed_by"  # the BackwardCall
-SUM_TAG = "gradtrace.sum"  # the Sum that it adds to
 SCALED_TAG = "gradtrace.scaled"  # a GradScaler made it
 OF_SCALED_TAG = "gradtrace.of_scaled"  # the line of a scaled loss's gradient
 
@@ -234,20 +234,6 @@ class Stray:
 
 
 @dataclass(eq=False)
-class Sum:
-    """A total that one line adds to, stored in the metadata of the additions' nodes.
-
-    ``count`` is the number of iterations: of additions of a value newer than the last addition, or,
-    if the total has several elements, of additions after another backward call.
-    """
-
-    location: Location | None
-    count: int = 0
-    sequence_nr: int = -1  # of the last addition
-    last_call: int = 0  # the number of the last backward before that
-
-
-@dataclass(eq=False)
 class Export:
     """A checksum, at operation ``sequence_nr``, of memory that code outside PyTorch can change."""
 
@@ -298,37 +284,6 @@ class Lines:
         """Return the lines that created the nodes from ``start`` up to, excluding, ``end``."""
         first, last = bisect.bisect_right(self._ends, start), bisect.bisect_left(self._starts, end)
         return list(dict.fromkeys(self._chains[first:last]))
-
-
-class Sums:
-    """The long sums that are alive, and the lines of sums that were freed before any use."""
-
-    def __init__(self) -> None:
-        self._alive: dict[int, weakref.ref[Sum]] = {}
-        self.died: list[Location | None] = []  # where sums were made that no backward ran through
-
-    def add(self, total: Sum, reports_death: bool) -> None:
-        """Follow a sum until it is used, or freed, which ``died`` shows if ``reports_death``."""
-        locations, alive = self.died, self._alive
-        location, key = total.location, id(total)
-
-        def died(_: weakref.ref[Sum]) -> None:
-            if alive.pop(key, None) is not None and reports_death:
-                locations.append(location)
-
-        alive[key] = weakref.ref(total, _torch_hooks.never_compiled(died))
-
-    def alive(self) -> dict[int, Sum]:
-        """Return the sums that are alive, by the number of their last addition."""
-        totals = [reference() for reference in list(self._alive.values())]
-        return {total.sequence_nr: total for total in totals if total is not None}
-
-    def used(self, total: Sum) -> None:
-        """Stop following a sum because a backward pass ran through it."""
-        self._alive.pop(id(total), None)
-
-    def __len__(self) -> int:
-        return len(self._alive)
 
 
 class Timeline:

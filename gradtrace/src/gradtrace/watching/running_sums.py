@@ -1,12 +1,60 @@
 """Totals that one line adds to in every iteration."""
 
+import weakref
+from dataclasses import dataclass
 from typing import Any
 
-from gradtrace import _torch
-from gradtrace.watching.record import SUM_TAG, Sum
+from gradtrace import _torch, _torch_hooks
+from gradtrace.autograd.frames import Location
 
+SUM_TAG = "gradtrace.sum"  # a key of node.metadata: the Sum that the node adds to
 LONG = 10  # additions that make a sum worth following
 _SCALING = ("MulBackward0", "DivBackward0", "NegBackward0")
+
+
+@dataclass(eq=False)
+class Sum:
+    """A total that one line adds to, stored in the metadata of the additions' nodes.
+
+    ``count`` is the number of iterations: of additions of a value newer than the last addition, or,
+    if the total has several elements, of additions after another backward call.
+    """
+
+    location: Location | None
+    count: int = 0
+    sequence_nr: int = -1  # of the last addition
+    last_call: int = 0  # the number of the last backward before that
+
+
+class Sums:
+    """The long sums that are alive, and the lines of sums that were freed before any use."""
+
+    def __init__(self) -> None:
+        self._alive: dict[int, weakref.ref[Sum]] = {}
+        self.died: list[Location | None] = []  # where sums were made that no backward ran through
+
+    def add(self, total: Sum, reports_death: bool) -> None:
+        """Follow a sum until it is used, or freed, which ``died`` shows if ``reports_death``."""
+        locations, alive = self.died, self._alive
+        location, key = total.location, id(total)
+
+        def died(_: weakref.ref[Sum]) -> None:
+            if alive.pop(key, None) is not None and reports_death:
+                locations.append(location)
+
+        alive[key] = weakref.ref(total, _torch_hooks.never_compiled(died))
+
+    def alive(self) -> dict[int, Sum]:
+        """Return the sums that are alive, by the number of their last addition."""
+        totals = [reference() for reference in list(self._alive.values())]
+        return {total.sequence_nr: total for total in totals if total is not None}
+
+    def used(self, total: Sum) -> None:
+        """Stop following a sum because a backward pass ran through it."""
+        self._alive.pop(id(total), None)
+
+    def __len__(self) -> int:
+        return len(self._alive)
 
 
 def with_scaled(node: _torch.LiveNode, *kinds: str) -> list[_torch.LiveNode]:

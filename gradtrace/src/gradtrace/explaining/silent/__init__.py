@@ -17,12 +17,8 @@ from gradtrace.explaining.silent import (
     useless_steps,
     wrong_gradients,
 )
-from gradtrace.explaining.silent.growth import leaks
-from gradtrace.explaining.silent.parameters import never_trained
-from gradtrace.explaining.silent.pending import PendingBackward, finding
+from gradtrace.explaining.silent.pending import PendingBackward
 from gradtrace.watching.record import Timeline
-
-__all__ = ["PendingBackward", "after_step", "finding", "in_backward", "leaks", "never_trained"]
 
 
 def in_backward(graph: PendingBackward) -> Iterator[Diagnosis]:
