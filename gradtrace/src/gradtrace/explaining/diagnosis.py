@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gradtrace.autograd.frames import Location, running_ipython
-from gradtrace.explaining.causes import CAUSES, FACTS, SCHEMA
+from gradtrace.explaining.causes import CAUSES, FACTS, KEYS, SCHEMA
 from gradtrace.explaining.causes.table import CERTAIN, Fix, filled
 
 _CALLS = 3  # calls shown that led to the line that created the tensor
@@ -97,25 +97,10 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the data of ``--json``; :data:`gradtrace.explaining.causes.KEYS` explains it."""
-        return {
-            "schema": SCHEMA,
-            "torch": str(torch.__version__),  # a plain str can be unpickled without torch
-            "family": self.family,
-            "cause": self.cause,
-            "confidence": self.confidence,
-            "raised_at": _place(self.raised_at),
-            "began_at": _place(self.began_at),
-            "made_at": _place(self.made_at),
-            "made_through": [_place(call) for call in self.made_through],
-            "stored_at": _place(self.stored_at),
-            "carried_by": self.carried_by,
-            "error": self.error,
-            "explanation": self.explanation,
-            "facts": list(self.facts),
-            "seen": list(self.reasons),
-            "fix": self.fix,
-            "otherwise": self.otherwise,
-        }
+        # A plain str can be unpickled without torch.
+        data = {"schema": SCHEMA, "torch": str(torch.__version__), "seen": self.reasons}
+        keys = [key for key in KEYS if key != "warnings"]  # those of a finding
+        return {key: _plain(data[key] if key in data else getattr(self, key)) for key in keys}
 
 
 _STRICT = "gradtrace.watch(strict=True), or python -m gradtrace --strict,"
@@ -136,5 +121,8 @@ def _line(place: Location | None) -> str | None:
     return None if place is None else f"{place}  {place.text}".rstrip()
 
 
-def _place(place: Location | None) -> dict[str, Any] | None:
-    return None if place is None else {"file": place.file, "line": place.line}
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: a line as a dict, several values as a list."""
+    if isinstance(value, Location):
+        return {"file": value.file, "line": value.line}
+    return [*map(_plain, value)] if isinstance(value, tuple) else value
