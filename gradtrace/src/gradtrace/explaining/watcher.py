@@ -1,16 +1,9 @@
 """Watch a training program, and explain the error when backward fails.
 
-A watch records where each backward call and each optimizer step was made
-(:mod:`gradtrace.watching.engine`, :mod:`gradtrace.watching.record`), which costs so little that it
-can stay on. When a backward call fails, :mod:`gradtrace.explaining.diagnose` finds the cause, and
-the explanation is added to the exception as a note. The exception's type, text and traceback stay
-PyTorch's.
-
-A strict watch also records every operation of the thread that started it
-(:mod:`gradtrace.watching.operations`), so that it finds failures that raise nothing
-(:mod:`gradtrace.explaining.silent`). It warns about each of them once.
-
-A failure of gradtrace itself never stops the program.
+A plain watch costs so little that it can stay on. When a backward call fails, the explanation is
+added to the exception as a note; the exception's type, text and traceback stay PyTorch's. A strict
+watch also records every operation of the thread that started it, and warns once about each failure
+that raises nothing. A failure of gradtrace itself never stops the program.
 """
 
 import contextlib
