@@ -239,14 +239,14 @@ def test_a_sum_is_followed_until_it_dies_or_is_used():
     for total in (kept, used, dying):
         sums.add(total, reports_death=True)
     sums.add(unreported, reports_death=False)
-    assert sums.alive() == {0: kept, 1: used, 2: dying, 3: unreported} and len(sums) == 4
-    sums.used(used)
-    sums.used(used)
+    assert sums.alive() == {0: kept, 1: used, 2: dying, 3: unreported} and len(sums._alive) == 4
+    sums.used([1, 9])
+    sums.used([1])
     del used, total
     assert sums.died == []
     del dying, unreported
     assert sums.died == [HERE]
-    assert sums.alive() == {0: kept} and len(sums) == 1
+    assert sums.alive() == {0: kept} and len(sums._alive) == 1
 
 
 def test_the_call_after_another_is_the_next_that_began():
@@ -451,6 +451,7 @@ def test_a_leaf_is_neither_a_root_nor_freed():
 
 def test_a_new_timeline_has_seen_nothing():
     values = vars(Timeline())
+    assert values.pop("sums").alive() == {}
     tables = {name for name, value in values.items() if hasattr(value, "__len__")}
     assert not any(len(values[name]) for name in tables)
     del values["lines"]

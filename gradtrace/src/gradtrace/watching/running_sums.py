@@ -1,6 +1,7 @@
 """Totals that one line adds to in every iteration."""
 
 import weakref
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,12 +50,11 @@ class Sums:
         totals = [reference() for reference in list(self._alive.values())]
         return {total.sequence_nr: total for total in totals if total is not None}
 
-    def used(self, total: Sum) -> None:
-        """Stop following a sum because a backward pass ran through it."""
-        self._alive.pop(id(total), None)
-
-    def __len__(self) -> int:
-        return len(self._alive)
+    def used(self, numbers: Container[int]) -> None:
+        """Stop following the sums whose last additions have these numbers: a loss used them."""
+        for number, total in self.alive().items():
+            if number in numbers:
+                self._alive.pop(id(total), None)
 
 
 def with_scaled(node: _torch.LiveNode, *kinds: str) -> list[_torch.LiveNode]:

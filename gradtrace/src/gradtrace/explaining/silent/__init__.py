@@ -37,10 +37,7 @@ def in_backward(graph: PendingBackward) -> Iterator[Diagnosis]:
     yield from parameters.made_in_forward(graph)
     yield from useless_steps.zero_derivatives(graph)
     yield from growth.growing(graph)
-    if len(timeline.sums):
-        alive = timeline.sums.alive()
-        for sequence_nr in alive.keys() & graph.numbers:
-            timeline.sums.used(alive[sequence_nr])
+    timeline.sums.used(graph.numbers)
     yield from growth.unused_sums(timeline)
 
 
