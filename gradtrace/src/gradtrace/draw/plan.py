@@ -144,22 +144,21 @@ def _stubs(
     there are at most ``_STUBS``. ``neighbours`` are the inputs and the users of the group's nodes,
     each with the boxes that it is connected to. Returns the links to the stubs.
     """
-    # Nodes outside, by the box that they are in; beside single nodes each leaf is one of its own.
+    inputs, users = neighbours
     one_by_one = all(box.kind != "group" for box in boxes)
-    sides: tuple[dict[tuple[int, int], set[int]], ...] = defaultdict(set), defaultdict(set)
-    meets: dict[tuple[int, int, int], set[int]] = defaultdict(set)
-    homes: dict[int, Box] = {}
-    for number, outer in enumerate(neighbours):
-        for j, met in outer.items():
+    for outside in neighbours:
+        # Nodes by the box that they are in; beside single nodes each leaf is one of its own.
+        side: dict[tuple[int, int], set[int]] = defaultdict(set)
+        meets: dict[tuple[int, int], set[int]] = defaultdict(set)
+        homes: dict[int, Box] = {}
+        for j, met in outside.items():
             home = around.outer_boxes.get(j) or around.boxes[around.box_of[j]]
             outer_boxes[j] = homes[id(home)] = home
-            leaf = j if number == 0 and one_by_one and scene.nodes[j].leaf else -1
-            sides[number][id(home), leaf].add(j)
-            meets[number, id(home), leaf] |= met
-    for number, side in enumerate(sides):
+            leaf = j if outside is inputs and one_by_one and scene.nodes[j].leaf else -1
+            side[id(home), leaf].add(j)
+            meets[id(home), leaf] |= met
         merged: dict[object, list[tuple[int, int]]] = defaultdict(list)
-        for key in side:
-            met = meets[number, *key]
+        for key, met in meets.items():
             separate = len(met) == 1 and len(side) <= _STUBS
             merged[key if separate else frozenset(met)].append(key)
         stubs = list(merged.values())
@@ -179,7 +178,6 @@ def _stubs(
             width = round(length * CHARACTER + 2 * PADDING, 1)
             height = LINE + FRAME
             boxes.append(Box("outside", title, nodes, leads_to, 0, width, height))
-    inputs, users = neighbours
     return {(box, box_of[j]) for j, met in inputs.items() for box in met} | {
         (box_of[j], box) for j, met in users.items() for box in met
     }
