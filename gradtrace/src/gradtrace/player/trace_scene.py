@@ -47,7 +47,7 @@ def scene_of(trace: TraceData) -> Scene:
             node.order,
             first[i],
             node.line,
-            max(map(len, leaf_rows[i])) if node.leaf else _longest_text(node),
+            max(leaf_rows[i]) if node.leaf else _longest_text(node),
             len(leaf_rows[i]) if node.leaf else sum(not slot.empty for slot in node.slots),
             module_of(node.label) if node.leaf else (),
             ()
@@ -64,28 +64,24 @@ def scene_of(trace: TraceData) -> Scene:
     return Scene(nodes, tensors, lives, trace.source, bool(calls))
 
 
-def _leaf_rows(trace: TraceData) -> dict[int, list[str]]:
-    """Map each leaf to the longest text of each row: bytes and value, and the gradient, if any."""
-    values: dict[int, str] = {}
-    gradients: dict[int, str] = {}
+def _leaf_rows(trace: TraceData) -> dict[int, list[int]]:
+    """Map each leaf to the length of the longest text in each row of its box.
+
+    The first row has bytes and value, the second one, if there is one, the gradient.
+    """
+    without_value = len("999.9 MB")
+    rows = {i: [without_value] for i, node in enumerate(trace.nodes) if node.leaf}
     for step in (inner for line in trace.steps for inner in (*line.inside, line)):
         for variable in step.variables:
             if variable.node is None or not variable.leaf:
                 continue
-            if not variable.value.startswith("norm"):
-                values[variable.node] = max(
-                    values.get(variable.node, ""), variable.value[:_LONGEST_VALUES], key=len
-                )
+            row = rows[variable.node]
+            if variable.value and not variable.value.startswith("norm"):
+                length = len(variable.value[:_LONGEST_VALUES].rstrip())
+                row[0] = max(row[0], without_value + len("  ") + length)
             if variable.grad is not None:
-                gradients[variable.node] = max(
-                    gradients.get(variable.node, ""), variable.grad[:_LONGEST_VALUES], key=len
-                )
-    rows = {}
-    for i, node in enumerate(trace.nodes):
-        if node.leaf:
-            rows[i] = [f"999.9 MB  {values.get(i, '')}".rstrip()]
-            if i in gradients:
-                rows[i].append(f"∇ {gradients[i]}")
+                length = len("∇ ") + min(len(variable.grad), _LONGEST_VALUES)
+                row[1:] = [max([length, *row[1:]])]
     return rows
 
 

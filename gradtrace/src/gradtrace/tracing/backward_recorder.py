@@ -65,14 +65,23 @@ class _Call:
     operations: "_RecordedOperations | None" = None
 
 
+@dataclass(eq=False)
+class _HookedNode:
+    """A node that a call of backward may run; ``needed`` are its edges that lead to a node."""
+
+    depth: int  # of the call
+    index: int | None
+    name: str
+    leaf: TensorWeakRef | None
+    needed: tuple[bool, ...]
+
+
 @dataclass
 class _Run:
     """The run of one node, from its start until the graph's state after it has been read."""
 
-    key: int
-    name: str
+    node: _HookedNode
     run: NodeRun
-    leaf: TensorWeakRef | None
     recorded: bool
     hooks: list[str]
     operations: list[str] = field(default_factory=list)
@@ -98,7 +107,6 @@ class BackwardRecorder:
         self._running: list[_Run] = []
         self._hooked: set[int] = set()  # indices of nodes
         self._hooks: list[str] = []  # that ran for the node that begins next
-        self._keys = 0
         self._number = 0  # of calls in this line
         self._steps: list[Step] = []  # of this line
         self._total = 0
@@ -200,7 +208,7 @@ class BackwardRecorder:
         with self._unfailing():
             self._flush()
             depth = self._calls.index(call)
-            for running in [run for run in self._running if run.run.depth == depth]:
+            for running in [run for run in self._running if run.node.depth == depth]:
                 self._running.remove(running)
                 if error is not None:
                     self._record(running, None)
@@ -224,33 +232,23 @@ class BackwardRecorder:
             return
         if index is not None:
             self._hooked.add(index)
-        self._keys += 1
         leaf = TensorWeakRef(node.variable) if isinstance(node, LEAF) else None
-        depth = self._calls.index(call)
-        name = name_of(node)
         needed = tuple(successor is not None for successor, _ in edges_of(node))
-        prehook = functools.partial(self._before_node, depth, self._keys, index, name, leaf)
-        posthook = functools.partial(self._after_node, self._keys, needed)
+        hooked = _HookedNode(self._calls.index(call), index, name_of(node), leaf, needed)
+        prehook = functools.partial(self._before_node, hooked)
+        posthook = functools.partial(self._after_node, hooked)
         call.handles += node.register_prehook(prehook), node.register_hook(posthook)
 
     # A node of it.
 
-    def _before_node(
-        self,
-        depth: int,
-        key: int,
-        index: int | None,
-        name: str,
-        leaf: TensorWeakRef | None,
-        gradients: Sequence[torch.Tensor | None],
-    ) -> None:
+    def _before_node(self, node: _HookedNode, gradients: Sequence[torch.Tensor | None]) -> None:
         with self._unfailing():
-            self._live.ran(index)
-            self._live.last_run = self._live.last_run if index is None else index
-            if depth >= len(self._calls):  # of another backward, on a graph that is hooked
+            self._live.ran(node.index)
+            self._live.last_run = self._live.last_run if node.index is None else node.index
+            if node.depth >= len(self._calls):  # of another backward, on a graph that is hooked
                 return
             self._flush()
-            call = self._calls[depth]
+            call = self._calls[node.depth]
             call.nodes += 1
             recorded = bool(self._thread) and call.nodes <= MAX_NODES and self._total < _MAX_STEPS
             received: tuple[str | None, ...] = ()
@@ -258,37 +256,36 @@ class BackwardRecorder:
             if recorded:
                 with undisturbed():
                     received = tuple(map(gradient_text, gradients))
-                    if leaf is not None:
-                        written = (_gradient_of(leaf), None)
-            run = NodeRun(index, received, None, call.number, depth, written)
-            self._running.append(_Run(key, name, run, leaf, recorded, self._hooks))
+                    if node.leaf is not None:
+                        written = (_gradient_of(node.leaf), None)
+            run = NodeRun(node.index, received, None, call.number, node.depth, written)
+            self._running.append(_Run(node, run, recorded, self._hooks))
             self._hooks = []
 
     def _after_node(
         self,
-        key: int,
-        needed: Sequence[bool],
+        node: _HookedNode,
         passed: Sequence[torch.Tensor | None],
         received: Sequence[torch.Tensor | None],
     ) -> None:
         with self._unfailing():
-            running = next((run for run in reversed(self._running) if run.key == key), None)
+            running = next((run for run in reversed(self._running) if run.node is node), None)
             if running is None:
                 return
             running.finished = True
-            state = self._live.state(running.run.node)
+            state = self._live.state(node.index)
             if state is not None and state.state == HIDDEN and not keeps_graph():
                 current_node().metadata[FREED_UNSEEN_TAG] = True
             if running.recorded:
                 with undisturbed():
-                    expected = [g for g, needs in zip(passed, needed, strict=False) if needs]
+                    expected = [g for g, needs in zip(passed, node.needed, strict=False) if needs]
                     running.run = replace(running.run, passed=tuple(map(gradient_text, expected)))
 
     def _flush(self) -> None:
         """Record finished nodes; by now their saved tensors are freed, unless the graph is kept."""
         for running in [run for run in self._running if run.finished]:
             self._running.remove(running)
-            self._live.ran(running.run.node)
+            self._live.ran(running.node.index)
             if running.recorded:
                 self._record(running, running.run.passed or ())
             else:
@@ -297,14 +294,14 @@ class BackwardRecorder:
     def _record(self, running: _Run, passed: tuple[str | None, ...] | None) -> None:
         if not self._thread:
             return
-        index = running.run.node
+        index, leaf = running.node.index, running.node.leaf
         state_before, bytes_before = self._live.state(index), self._held
         step = self._look()
         now = self._live.state(index)
         written = running.run.written
-        if running.leaf is not None and written is not None:
+        if leaf is not None and written is not None:
             with undisturbed():
-                written = (written[0], _gradient_of(running.leaf))
+                written = (written[0], _gradient_of(leaf))
         run = replace(
             running.run,
             passed=passed,
@@ -316,7 +313,9 @@ class BackwardRecorder:
         )
         changed, gone = _difference(self._before, self._live.states)
         self._before = dict(self._live.states)
-        self._steps.append(replace(step, changed=changed, gone=gone, node=running.name, run=run))
+        self._steps.append(
+            replace(step, changed=changed, gone=gone, node=running.node.name, run=run)
+        )
         self._total += 1
 
     def _look(self) -> Step:

@@ -25,7 +25,15 @@ from dataclasses import dataclass, field
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd.nodes import FREED, NOT_NEEDED, Node, shapes_of, state_of
+from gradtrace.autograd.nodes import (
+    FREED,
+    NOT_NEEDED,
+    Leaf,
+    Node,
+    SavedTensor,
+    shapes_of,
+    state_of,
+)
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import gradient_of, has_graph, shape_of, storage_of
 from gradtrace.autograd.traversal import root_node
@@ -256,9 +264,9 @@ class LiveGraph:
         for name, tensor in tensors.items():
             storage, nbytes = self.memory.storages[name]
             if name in named:
-                shape, dtype = shape_of(tensor), tensor.dtype
                 role = "leaf" if self.nodes[named[name]].leaf else "activation"
-                self.tensors.meet(storage, nbytes, shape, dtype, role, line, name)
+                shape, dtype = tuple(shape_of(tensor)), _dtype(tensor.dtype) or ""
+                self.tensors.meet(storage, TraceTensor(name, shape, dtype, nbytes, role, line))
             self.tensor_of[name] = self.tensors.find(storage, name)
 
     def _first_seen(self, node: Node, label: str, line: int | None, made: str) -> TraceNode:
@@ -266,10 +274,9 @@ class LiveGraph:
         for saved in node.saved:
             which = None
             if saved.storage is not None:
-                which = self.tensors.meet(
-                    saved.storage, saved.storage_nbytes, saved.shape, saved.dtype, saved.role, line,
-                    f"{node.name} {saved.name}", given=False,
-                )  # fmt: skip
+                label_of_slot = f"{node.name} {saved.name}"
+                seen = _first_view(saved, label_of_slot, saved.role or "activation", line)
+                which = self.tensors.meet(saved.storage, seen, is_named=False)
             slots.append(
                 Slot(
                     saved.name,
@@ -283,10 +290,8 @@ class LiveGraph:
                 )
             )
         if (leaf := node.leaf) is not None:
-            tensor = self.tensors.meet(
-                leaf.storage, leaf.storage_nbytes, leaf.shape, leaf.dtype, "leaf", line, label,
-                given=label != _UNNAMED,
-            )  # fmt: skip
+            seen = _first_view(leaf, label, "leaf", line)
+            tensor = self.tensors.meet(leaf.storage, seen, is_named=label != _UNNAMED)
         return TraceNode(
             name=node.name,
             label=label,
@@ -326,38 +331,21 @@ class _Tensors:
     def __iter__(self) -> Iterator[TraceTensor]:
         return iter(self._known)
 
-    def meet(
-        self,
-        storage: int,
-        nbytes: int | None,
-        shape: Sequence[int] | None,
-        dtype: torch.dtype | None,
-        role: str | None,
-        line: int | None,
-        label: str,
-        given: bool = True,
-    ) -> int:
-        """Return the index of a storage, known or new; a ``given`` label is a variable's name."""
+    def meet(self, storage: int, tensor: TraceTensor, is_named: bool = True) -> int:
+        """Return the index of a storage, known or, as ``tensor``, new.
+
+        If ``is_named``, the label of ``tensor`` is a variable's name.
+        """
         index = self._indices.get(storage)
         if index is None:
             index = self._indices[storage] = len(self._known)
             if storage > 0 and _torch.SAVED_TENSORS_SHOW_THEIR_DATA:
                 self._references.append(_torch.StorageReference.at(storage))
-            self._known.append(
-                TraceTensor(
-                    label,
-                    tuple(shape or ()),
-                    _dtype(dtype) or "unknown",
-                    nbytes or 0,
-                    role or "activation",
-                    line,
-                )
-            )
-        if role == "leaf" != self._known[index].role:
-            self._known[index] = dataclasses.replace(self._known[index], role=role)
-        if given and index not in self._labelled:
-            self._labelled.add(index)
-            self._known[index] = dataclasses.replace(self._known[index], label=label)
+            self._known.append(tensor)
+        if tensor.role == "leaf" != self._known[index].role:
+            self._known[index] = dataclasses.replace(self._known[index], role="leaf")
+        if is_named:
+            self.find(storage, tensor.label)
         return index
 
     def forget_others(self, storages: Set[int]) -> None:
@@ -467,6 +455,11 @@ class _Memory:
 
 _NOTHING: frozenset[int] = frozenset()
 _UNNAMED = "a leaf no variable holds"
+
+
+def _first_view(part: SavedTensor | Leaf, label: str, role: str, line: int | None) -> TraceTensor:
+    nbytes, dtype = part.storage_nbytes or 0, _dtype(part.dtype) or "unknown"
+    return TraceTensor(label, tuple(part.shape or ()), dtype, nbytes, role, line)
 
 
 def _next(node: _torch.LiveNode) -> list[_torch.LiveNode]:
