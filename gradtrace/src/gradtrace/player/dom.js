@@ -19,12 +19,12 @@ export const shape = (tag, attributes = {}, ...children) =>
 export const button = (text, label, onclick, attributes = {}) =>
   element("button", { "aria-label": label, title: label, onclick, ...attributes }, text);
 
-/** Return the listeners of an element with this `id` that call `onLight(id)` while it is pointed at, then `onLight(null)`. */
-export const pointedAt = (onLight, id) => ({
-  onpointerenter: () => onLight(id),
-  onpointerleave: () => onLight(null),
-  onfocus: () => onLight(id),
-  onblur: () => onLight(null),
+/** Return the listeners of an element that let a player highlight what belongs to it, while it is pointed at. */
+export const pointedAt = (player, kind, id) => ({
+  onpointerenter: () => player.light(kind, id),
+  onpointerleave: () => player.light(kind),
+  onfocus: () => player.light(kind, id),
+  onblur: () => player.light(kind),
 });
 
 /** Let arrow keys move the focus among `parts`, by `roving(part)`, and Enter or the space bar press the focused one. */

@@ -25,15 +25,10 @@ const LEGEND = [
 ];
 
 export class Graph extends Panel {
-  /**
-   * Call `onPick(kind, id)` when a node or tensor is chosen, `onLight(kind, id | null)` when one is pointed at,
-   * `onOpen(title)` when a view is opened.
-   */
-  constructor(onPick, onLight, onOpen) {
+  /** @param {import("./player.js").Player} player */
+  constructor(player) {
     super();
-    this.onPick = onPick;
-    this.onLight = onLight;
-    this.onOpen = onOpen;
+    this.player = player;
     this.crumbs = element("div", { class: "crumbs", role: "group", "aria-label": "Levels of the graph" });
     const tools = [
       button("−", "Zoom out", () => this.zoom(1 / 1.25)),
@@ -63,7 +58,7 @@ export class Graph extends Panel {
 
   setTrace(trace, timeline) {
     this.trace = trace;
-    this.lines = this.timeline = timeline;
+    this.timeline = timeline;
     this.offered = null;
     this.step = undefined; // until the first one is shown
     this.most = Math.max(1, ...trace.steps.map((step) => step.held[0]));
@@ -130,7 +125,7 @@ export class Graph extends Panel {
 
   /** Return the attributes of a box or tensor that can be chosen by `onclick` and pointed at. */
   interactive(kind, id, onclick) {
-    return { role: "button", tabindex: "-1", onclick, ...pointedAt((at) => this.onLight(kind, at), id) };
+    return { role: "button", tabindex: "-1", onclick, ...pointedAt(this.player, kind, id) };
   }
 
   drawBox(box) {
@@ -184,7 +179,7 @@ export class Graph extends Panel {
       : shape("text", { class: "names", x: right + NAMES, y: middle + 4 });
     const d = thing.below ? `M${right - 9} ${y + height}v4` : `M${right} ${middle}h7`;
     const tie = shape("path", { class: "reference name", d });
-    const acts = this.interactive("tensors", [tensor], () => this.onPick("tensor", tensor));
+    const acts = this.interactive("tensors", [tensor], () => this.player.pickInGraph("tensor", tensor));
     const { role } = this.trace.tensors[tensor];
     const group = shape("g", { class: `thing ${role}`, ...acts }, tie, face, names, " ", size);
     this.things.set(thing, { group, size, names, tie });
@@ -194,15 +189,15 @@ export class Graph extends Panel {
   /** Act on a click or Enter on a box: open its view, or pick its first node. */
   act(box) {
     if (box.view != null && box.view !== this.index) this.enter(box.view);
-    else if (box.kind === "leaf" && box.nodes.length === 1) this.onPick("leaf", box.nodes[0]);
-    else if (box.nodes.length) this.onPick("node", box.nodes[0]);
+    else if (box.kind === "leaf" && box.nodes.length === 1) this.player.pickInGraph("leaf", box.nodes[0]);
+    else if (box.nodes.length) this.player.pickInGraph("node", box.nodes[0]);
   }
 
   enter(view) {
     const inside = this.scroll.contains(this.box.getRootNode().activeElement);
     this.open(view);
     if (inside) this.svg.querySelector("[tabindex='0']")?.focus();
-    this.onOpen(this.view.title);
+    this.player.status.textContent = `Inside ${this.view.title || "the whole graph"}.`;
   }
 
   showCrumbs() {
@@ -222,7 +217,7 @@ export class Graph extends Panel {
   }
 
   /** Show step `step` of a timeline; `inside` is set if its steps are the nodes of a line. */
-  show(step, timeline = this.lines, inside = null) {
+  show(step, timeline, inside) {
     this.step = step;
     this.timeline = timeline;
     this.inside = inside;

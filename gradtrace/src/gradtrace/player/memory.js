@@ -14,9 +14,8 @@ const KINDS = [
 ];
 
 export class Memory {
-  /** Call `onPick(step)` when the reader clicks the chart. */
-  constructor(onPick) {
-    this.onPick = onPick;
+  /** @param {import("./player.js").Player} player */
+  constructor(player) {
     this.reading = element("p", { class: "reading" });
     this.svg = shape("svg", { "aria-hidden": "true" });
     const legend = element(
@@ -33,7 +32,7 @@ export class Memory {
       this.svg,
       this.reading,
     );
-    this.svg.addEventListener("click", (event) => this.onPick(this.stepAt(event)));
+    this.svg.addEventListener("click", (event) => player.go(this.stepAt(event)));
     new ResizeObserver(() => this.draw()).observe(this.svg);
   }
 

@@ -27,7 +27,7 @@ _PLAYER = Path(__file__).parent
 _MODULES = (
     "dom", "python", "trace", "timeline", "inside", "words", "references", "narrow", "panel",
     "graph", "source", "variables", "memory", "controls", "edits", "answers", "question",
-    "stepping", "player", "live", "mount", "widget",
+    "bar", "player", "live", "mount", "widget",
 )  # fmt: skip
 
 
@@ -114,8 +114,13 @@ def static_html(
 
     Without scripts the page shows the outcome of each setting as text, folded below a question.
     """
-    if not above:
-        above = _hint("In Jupyter, run the cell or trust the notebook." + _script_of(carrier))
+    where_the_script_is = (
+        f" The notebook stores the player's script once, with the first player ({carrier}). "
+        "Scroll to that player, or run this cell with a kernel."
+    )
+    above = above or _hint(
+        f"In Jupyter, run the cell or trust the notebook.{where_the_script_is if carrier else ''}"
+    )
     played = [_played(trace) for trace in traces]
     data = {
         "controls": list(controls),
@@ -214,16 +219,6 @@ def _height(played: Sequence[dict[str, Any]], data: dict[str, Any]) -> int:
     rows = min(max(len(step.variables) for trace in played for step in trace["steps"]), 8)
     controls = any(len(control["options"]) > 1 for control in data["controls"])
     return round(460 + drawing + 28 * rows + 47 * controls + 125 * bool(data["question"]))
-
-
-def _script_of(carrier: str) -> str:
-    """Return a hint that the player ``carrier`` has the script; empty if no other player has it."""
-    if not carrier:
-        return ""
-    return (
-        f" The notebook stores the player's script once, with the first player ({carrier}). "
-        "Scroll to that player, or run this cell with a kernel."
-    )
 
 
 def _hint(what_to_do: str) -> str:

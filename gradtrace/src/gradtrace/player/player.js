@@ -3,8 +3,9 @@
 // the program that the reader may make.
 
 import { recall, remember } from "./answers.js";
+import { Bar } from "./bar.js";
 import { drawControls, traceOf } from "./controls.js";
-import { button, element } from "./dom.js";
+import { element } from "./dom.js";
 import { Edits, unedited } from "./edits.js";
 import { Graph } from "./graph.js";
 import { Inside } from "./inside.js";
@@ -12,7 +13,6 @@ import { Memory } from "./memory.js";
 import { MARGIN } from "./panel.js";
 import { Question } from "./question.js";
 import { Source, deeds } from "./source.js";
-import { Stepping } from "./stepping.js";
 import { STYLE } from "./style.js";
 import { Timeline } from "./timeline.js";
 import { Variables } from "./variables.js";
@@ -22,14 +22,13 @@ const LONG = 18; // lines of a program that is set more tightly
 const BESIDE_CODE = 18; // characters beside a line of code: its number, and what it did
 const NOTHING = { lines: new Set(), nodes: new Set(), tensors: new Set(), names: new Set() };
 
-export class Player extends Stepping {
+export class Player {
   /**
    * `data` is that of a page: controls, initial, traces, step, question. A live notebook gives
    * `hooks`: `onStep(step)`, `onAnswer(ids)`, `onSetting(setting)` unless the controls are the
    * notebook's own, and `onSource(text)` where Python can run a program that the reader writes.
    */
   constructor(host, data, hooks = {}) {
-    super();
     this.root = host.attachShadow({ mode: "open" });
     this.host = host;
     this.data = data;
@@ -50,48 +49,24 @@ export class Player extends Stepping {
   }
 
   build() {
-    this.source = new Source(
-      (line) => this.pickLine(line),
-      (line) => this.light("line", line),
-      (edits) => this.edit(edits),
-    );
-    this.graph = new Graph(
-      (kind, id) => this.pickInGraph(kind, id),
-      (kind, id) => this.light(kind, id),
-      (title) => (this.status.textContent = `Inside ${title || "the whole graph"}.`),
-    );
-    this.memory = new Memory((step) => this.go(step));
-    this.variables = new Variables((name) => this.light("name", name));
+    this.source = new Source(this);
+    this.graph = new Graph(this);
+    this.memory = new Memory(this);
+    this.variables = new Variables(this);
     this.controls = element("div", { class: "controls" });
     this.asking = element("div", { class: "asking" });
-    this.first = button("⇤", "First step", () => this.go(0));
-    this.back = button("←", "Step back (Left arrow)", () => this.goBack());
-    this.next = button("→", "Step over (F10, n)", () => this.over(), { class: "primary" });
-    this.into = button("↓", "Step into (F11, s)", () => this.stepInto());
-    this.out = button("↑", "Step out (Shift+F11, r)", () => this.stepOut());
-    const ways = [this.next, this.into, this.out];
-    ["Over", "Into", "Out"].forEach((word, i) => ways[i].append(element("span", { class: "label" }, ` ${word}`)));
-    this.last = button("⇥", "Last step", () => this.go(Infinity));
-    this.scrubber = element("input", {
-      type: "range",
-      min: "0",
-      "aria-label": "Step",
-      oninput: () => this.go(Number(this.scrubber.value)),
-    });
-    this.position = element("span", { class: "position" });
+    this.bar = new Bar(this);
     this.outcome = element("div", { class: "outcome" });
     this.twin = element("div", { class: "twin mono" });
     const summary = element("summary", {}, "The graph in words");
     this.words = element("details", { ontoggle: () => this.showTwin() }, summary, this.twin);
     this.status = element("div", { class: "unseen", role: "status" });
     this.top = element("div", { class: "top" }, this.controls);
-    const buttons = element("div", { class: "buttons" }, this.first, this.back, ...ways, this.last);
-    const bar = element("div", { class: "bar" }, buttons, this.scrubber, this.position);
-    const parts = [this.asking, this.top, this.source.box, this.graph.box, bar];
+    const parts = [this.asking, this.top, this.source.box, this.graph.box, this.bar.box];
     this.desk = element("div", { class: "desk" }, ...parts);
     this.box = element(
       "section",
-      { class: "player", onkeydown: (event) => this.key(event) },
+      { class: "player", onkeydown: (event) => this.bar.key(event) },
       this.desk,
       this.memory.box,
       element("div", { class: "outcome-place" }, this.outcome),
@@ -118,11 +93,7 @@ export class Player extends Stepping {
 
   askFirst() {
     const { question, controls } = this.data;
-    this.question = new Question(question, {
-      onChange: () => this.questionChanged(),
-      onAnswer: (answer, right, told) => this.answered(answer, right, told),
-      onAgain: () => this.ask(),
-    });
+    this.question = new Question(question, this);
     this.asking.append(this.question.box);
     const before = this.live ? undefined : recall(this.function);
     this.recalled = Boolean(before);
@@ -257,7 +228,6 @@ export class Player extends Stepping {
     this.showEdits();
     const rows = this.edits?.rows() ?? unedited(trace.source);
     this.timeline = new Timeline(trace, this.edits?.keys());
-    this.scrubber.max = this.timeline.last;
     this.graph.setTrace(trace, this.timeline);
     this.memory.setTrace(trace);
     const lines = Object.values(trace.source);
@@ -324,11 +294,77 @@ export class Player extends Stepping {
     this.question?.box.classList.toggle("edited", this.setting[k] !== 0 && !isAboutEdits);
   }
 
-  /** Make the edit at a clicked place, and return true; return false while a question is open. */
-  edit(edits) {
-    if (this.locked) return false;
-    this.edits.choose(edits);
-    return true;
+  // Moving.
+
+  pickLine(line) {
+    if (this.locked && this.data.question.kind === "line") {
+      this.question.pickThere(line);
+      return;
+    }
+    const steps = this.trace.steps.slice(0, this.limit + 1).map((step, time) => [step, time]);
+    const after = steps.filter(([step]) => step.ran === line);
+    const here = after.find(([, time]) => time > this.step) ?? after[0] ?? steps.find(([step]) => step.line === line);
+    if (here) this.go(here[1]);
+  }
+
+  /** Move to a step because the reader asked for it. */
+  go(step) {
+    this.box.classList.add("moves"); // what a step changed may be animated now, but not as it opens
+    this.show(step);
+    this.hooks.onStep?.(this.step);
+  }
+
+  /** Move to after the node at `place` in the next line's backward; beyond the last node, to the next step. */
+  goInside(place) {
+    if (place > this.inside.last) return this.go(this.step + 1);
+    this.box.classList.add("moves");
+    return this.show(this.step, place);
+  }
+
+  goBack() {
+    if (this.place) this.goInside(this.place - 1);
+    else this.go(this.step - 1);
+  }
+
+  over() {
+    if (this.place) this.goInside(this.inside.after(this.place));
+    else this.go(this.step + 1);
+  }
+
+  /** Move to the next node, however deep, in the next line's backward; step over a line without one. */
+  stepInto() {
+    return this.entered ? this.goInside(this.place + 1) : this.over();
+  }
+
+  stepOut() {
+    if (this.place) this.goInside(this.inside.after(this.place, 1));
+  }
+
+  /** Go to the step that a link names by `{ step, line, after, …setting }`, unless a question is open. */
+  follow(target) {
+    const { controls } = this.data;
+    if (this.locked) {
+      this.status.textContent = "Answer the question first, or choose Show me.";
+      this.question.check.focus();
+      return;
+    }
+    const setting = this.setting.map((option, k) => {
+      const wanted = target[controls[k].name];
+      const found = wanted === undefined ? -1 : controls[k].options.findIndex((text) => String(text) === wanted);
+      return found < 0 ? option : found;
+    });
+    if (String(setting) !== String(this.setting)) this.choose(setting);
+    const numbers = Object.fromEntries(
+      ["step", "line", "after"]
+        .filter((name) => name in target)
+        .map((name) => [name, Number(target[name]) - (name === "step" ? 1 : 0)]),
+    );
+    const step = this.timeline.find(numbers);
+    if (step === null) return;
+    this.go(step);
+    const { line, ran } = this.trace.steps[this.step];
+    const lit = target.line !== undefined ? line : (ran ?? line);
+    if (lit !== null) this.light("line", lit, true);
   }
 
   // Drawing a step.
@@ -342,7 +378,7 @@ export class Player extends Stepping {
     const now = place ? this.inside.steps[place - 1] : line;
     const [shown, at] = this.moment;
     const did = shown.changes(at);
-    this.showBar();
+    this.bar.show();
     const leapt = trace.unrecorded > 0 && this.step === timeline.last; // what changed, other lines did
     this.source.show(now, at && !leapt ? deeds(did) : []);
     this.graph.show(at, shown, place ? this.inside : null);
@@ -380,7 +416,8 @@ export class Player extends Stepping {
   /** Highlight what belongs to an element, null for none; if `pinned`, until the next step or pin. */
   light(kind, id = null, pinned = false) {
     if (id === null && this.pinned && kind !== null) return this.lightAll(this.pinned);
-    const lit = id === null ? NOTHING : this.related(kind, id);
+    const [timeline, step] = this.moment;
+    const lit = id === null ? NOTHING : timeline.related(kind, id, step, this.timeline.bindings(this.step));
     this.pinned = pinned ? lit : kind === null ? null : this.pinned;
     this.lightAll(lit);
   }

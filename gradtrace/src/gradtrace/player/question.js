@@ -17,12 +17,13 @@ function reach(part, seen) {
 }
 
 export class Question {
-  /** Call `onChange()` on changes, `onAnswer(answer, right, told)` after the answer, `onAgain()` to ask again. */
-  constructor(data, { onChange, onAnswer, onAgain }) {
+  /**
+   * @param {any} data as Python stores it, a `Question`
+   * @param {import("./player.js").Player} player
+   */
+  constructor(data, player) {
     this.data = data;
-    this.onChange = onChange;
-    this.onAnswer = onAnswer;
-    this.onAgain = onAgain;
+    this.player = player;
     this.picked = [];
     this.open = true;
     this.told = false;
@@ -81,7 +82,7 @@ export class Question {
     this.told = told;
     if (told) this.picked = [];
     this.changed();
-    this.onAnswer(this.picked, this.right, told);
+    this.player.answered(this.picked, this.right, told);
     reach(this.again, this.box);
   }
 
@@ -108,13 +109,13 @@ export class Question {
   }
 
   ask() {
-    this.onAgain();
+    this.player.ask();
     (this.chips.firstElementChild ?? this.check).focus({ preventScroll: true }); // the button that had it is gone
   }
 
   changed() {
     this.draw();
-    this.onChange();
+    this.player.questionChanged();
   }
 
   draw() {

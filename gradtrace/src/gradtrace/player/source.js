@@ -6,14 +6,9 @@ import { coloured, tokenize } from "./python.js";
 const HANG = 2; // further than the line itself, in characters
 
 export class Source {
-  /**
-   * Call `onPick(line)` when a line is chosen, `onLight(line | null)` when one is pointed at, `onEdit(edits)` when
-   * a place to edit is clicked; `onEdit` returns whether edits are possible now.
-   */
-  constructor(onPick, onLight, onEdit) {
-    this.onPick = onPick;
-    this.onLight = onLight;
-    this.onEdit = onEdit;
+  /** @param {import("./player.js").Player} player */
+  constructor(player) {
+    this.player = player;
     this.list = element("div", { class: "lines" });
     const about = { class: "source mono", role: "group", "aria-label": "Source code", tabindex: "-1" };
     this.box = element("div", about, this.list);
@@ -42,6 +37,7 @@ export class Source {
 
   drawLine(row, words) {
     const { number, text, sign } = row;
+    const statement = this.statement.get(number) ?? number;
     const mark = element("span", { class: "mark", "aria-hidden": "true" });
     const flags = element("span", { class: "flags" });
     const item = element(
@@ -51,8 +47,8 @@ export class Source {
         tabindex: "-1",
         class: sign && "added",
         "data-line": number,
-        onclick: () => getSelection().isCollapsed && this.onPick(number),
-        ...pointedAt(this.onLight, number),
+        onclick: () => getSelection().isCollapsed && this.player.pickLine(statement),
+        ...pointedAt(this.player, "line", statement),
       },
       mark,
       element("span", { class: "number" }, String(number)),
@@ -81,7 +77,11 @@ export class Source {
     const parts = spans.flatMap(({ from, to, edits, isActive }) => {
       const before = coloured(slice(words, at, from));
       at = to;
-      const onclick = (event) => getSelection().isCollapsed && this.onEdit(edits) && event.stopPropagation();
+      const onclick = (event) => {
+        if (!getSelection().isCollapsed || this.player.locked) return;
+        this.player.edits.choose(edits);
+        event.stopPropagation();
+      };
       const shown = from === to ? [element("span", { class: "pen" }, " ✎")] : coloured(slice(words, from, to));
       return [...before, element("span", { class: isActive ? "edit" : "can-edit", onclick }, ...shown)];
     });

@@ -135,6 +135,47 @@ export class Timeline {
     return lines;
   }
 
+  /**
+   * Return what belongs to a line (of a statement, the first), a variable, nodes or tensors at a step: lines, nodes,
+   * tensors and variables. `bound` maps variables to the lines that bound them.
+   */
+  related(kind, id, step, bound) {
+    const { nodes: alive, tensors: held, variables } = this.at(step);
+    const { trace } = this;
+    const lit = { lines: new Set(), nodes: new Set(), tensors: new Set(), names: new Set() };
+    const add = (set, value) => value != null && set.add(value);
+    const addVariable = (row) => {
+      lit.names.add(row.name);
+      add(lit.tensors, row.tensor);
+      add(lit.nodes, row.node);
+    };
+    if (kind === "line") {
+      lit.lines.add(id);
+      trace.nodes.forEach((node, i) => node.line === id && !node.leaf && lit.nodes.add(i));
+      for (const row of variables) if (bound.get(row.name) === id) addVariable(row);
+    } else if (kind === "name") {
+      variables.filter(({ name }) => name === id).forEach(addVariable);
+      add(lit.lines, bound.get(id));
+    } else if (kind === "nodes") {
+      for (const node of id) {
+        lit.nodes.add(node);
+        add(lit.lines, trace.nodes[node].line);
+        trace.nodes[node].slots.forEach(({ tensor }, i) => {
+          if (alive.has(node) && alive.get(node).slots[i][0] !== "freed") add(lit.tensors, tensor);
+        });
+      }
+      for (const { node, name } of variables) if (lit.nodes.has(node)) lit.names.add(name);
+    } else {
+      for (const tensor of id) {
+        lit.tensors.add(tensor);
+        add(lit.lines, trace.tensors[tensor].line);
+        for (const [node] of held.get(tensor)?.slots ?? []) lit.nodes.add(node);
+        for (const { name } of held.get(tensor)?.names ?? []) lit.names.add(name);
+      }
+    }
+    return lit;
+  }
+
   /** Return the step of `other` at the same visit of the same line, else after the last visit that both have. */
   matching(other, step) {
     for (let time = step; time >= 0; time -= 1) {

@@ -17,9 +17,9 @@ const FLAGS = {
 const module = (row) => (row.leaf && row.name.match(/^(?:[^.[]|\[[^\]]*\])+(?=\.)/)?.[0]) || null;
 
 export class Variables {
-  /** Call `onLight(name | null)` when a variable is pointed at. */
-  constructor(onLight) {
-    this.onLight = onLight;
+  /** @param {import("./player.js").Player} player */
+  constructor(player) {
+    this.player = player;
     this.open = new Set();
     this.body = element("tbody");
     this.values = element("p", { class: "values mono" });
@@ -77,11 +77,7 @@ export class Variables {
       yes(requires_grad),
       yes(leaf),
     ];
-    const about = {
-      class: what.join(" "),
-      "data-name": name,
-      ...pointedAt(this.onLight, name),
-    };
+    const about = { class: what.join(" "), "data-name": name, ...pointedAt(this.player, "name", name) };
     const head = element("th", { scope: "row", class: inside && "inside" }, name);
     const cells = texts.map((text, i) => element("td", { "data-head": HEAD[i + 2] }, text));
     return element("tr", about, head, this.says(what), ...cells);
