@@ -504,7 +504,8 @@ def test_a_full_disk_leaves_whole_lines(tmp_path, monkeypatch):
 
 def record(url, *results, when=None, masters=MASTERS):
     with gradebook.open_gradebook(Path(url.removeprefix("sqlite:///")), masters) as grades:
-        return list(grades.record((each, when) for each in results))
+        timestamp = when and when.isoformat()
+        return list(grades.record(each | {"timestamp": timestamp} for each in results))
 
 
 def rows(url):

@@ -308,19 +308,13 @@ def is_intercepted() -> bool:
 tensor_identity: Callable[[torch.Tensor], int] = attrgetter("_cdata")
 
 
-class StorageReference:
+class StorageReference(StorageWeakRef):
     """A weak reference to a storage.
 
     While it exists, PyTorch gives no other storage the same identity.
     """
 
-    def __init__(self, storage: torch.UntypedStorage):
-        self._reference = StorageWeakRef(storage)
-
     @classmethod
     def at(cls, identity: int) -> "StorageReference":
         """Return a reference to the live storage with this ``storage_identity``."""
         return cls(torch.UntypedStorage._new_with_weak_ptr(identity))
-
-    def expired(self) -> bool:
-        return self._reference.expired()

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cached_property, partial
 from itertools import chain, islice, product
 from pathlib import Path
@@ -27,14 +27,20 @@ from backward_twice.grading import GradingError
 from backward_twice.grading.feedback import tables
 from backward_twice.grading.feedback.student_page import write_page
 from backward_twice.grading.intake.reading import Reader
-from backward_twice.grading.intake.submissions import Rejected, SubmissionFolder, in_words, shown
+from backward_twice.grading.intake.submissions import (
+    Rejected,
+    SubmissionFolder,
+    in_words,
+    read,
+    shown,
+)
 from backward_twice.grading.judging import batch
 from backward_twice.grading.judging.draws import Draws, read_draws
 from backward_twice.grading.judging.grader import Json, checks_digest, job, rejected
 from backward_twice.grading.judging.journal import Journal, Key, open_journal
 from backward_twice.grading.judging.master import Master, read_masters
 from backward_twice.grading.platforms.nbgrader.autograded import write_notebook
-from backward_twice.grading.platforms.nbgrader.collected import find, read
+from backward_twice.grading.platforms.nbgrader.collected import find
 from backward_twice.grading.platforms.nbgrader.gradebook import Grades, Late, open_gradebook
 from backward_twice.grading.platforms.owners import Owners, read_owners
 from backward_twice.grading.platforms.people import PEOPLE, is_hidden, write_people
@@ -106,6 +112,7 @@ class Grading:
     journal: Journal
     reader: Reader
     roster: Roster | None = None
+    extensions: dict[Key, timedelta] = field(default_factory=dict)
     changes: list[str] = field(default_factory=list)
     chosen: int = 0
     done: int = 0
@@ -165,8 +172,7 @@ class Grading:
             )
             collected = self.collected[master.name]
             late = [f"late, says {collected.platform}"] if key[0] in collected.late else []
-            timestamp = submission.timestamp and submission.timestamp.isoformat()
-            about = {"notes": [*submission.notes, *late], "timestamp": timestamp}
+            about = {"notes": [*submission.notes, *late], "timestamp": submission.timestamp}
             if self.journal.holds(key, digest) and not self.options.again:
                 self.store(digest, self.journal[key] | about)
             else:
@@ -193,12 +199,13 @@ class Grading:
 
     def write(self, keys: list[Key], gradebook: Grades) -> tuple[list[tables.Row], list[str]]:
         """Write gradebook, feedback and tables; return the rows of the table, and warnings."""
-        rows: list[tuple[tables.Row, Person | None]] = []
+        rows: list[tables.Row] = []
         if self.owners is not None:
             gradebook.enroll(self._people(keys))
-        results = ((self.journal[key], _timestamp(self.journal[key])) for key in keys)
-        cost = self.options.late and Late(self.options.late, 60 * self.options.grace)
-        for key, late in zip(keys, gradebook.record(results, cost or None), strict=True):
+        results = (self.journal[key] for key in keys)
+        cost = Late(self.options.late, 60 * self.options.grace) if self.options.late else None
+        lateness = gradebook.record(results, cost, self.extensions)
+        for key, late in zip(keys, lateness, strict=True):
             result = self.journal[key]
             off = cost.penalty(result["points"], late) if cost else 0.0
             result = result | {"points": result["points"] - off}
@@ -206,34 +213,33 @@ class Grading:
             if master := self.masters.get(key[1]):
                 remarks += self._write_feedback(result, master, remarks)
             person = self.owners and self.owners.person(key)
-            rows.append(
-                (tables.row(result, remarks, person, self.journal.points(key)[:-1]), person)
-            )
+            rows.append(tables.row(result, remarks, person, self.journal.points(key)[:-1]))
         names = sorted({name for _, name in keys if name in self.masters})
         max_points = {name: self.masters[name].max_points for name in names}
         warnings = []
         if self.owners is not None:
             warnings = self._add_others(rows, max_points)
             warnings += [*self.owners.problems, *self._write_people(rows)]
-        tables.write_table(self.options.out / "grades.csv", [line for line, _ in rows])
+        tables.write_table(self.options.out / "grades.csv", rows)
         # class.csv lists the members of a group, not the group.
         of_persons = [
-            (line, person)
-            for line, person in rows
+            line
+            for line in rows
             if not (self.owners and self.owners.members((line.student, line.assignment)))
         ]
         path = self.options.out / "class.csv"
         warnings += tables.write_class(path, of_persons, self.roster, max_points)
-        self._write_uploads(keys, names)
-        return [line for line, _ in rows], warnings
+        for name in names:
+            students = {key[0]: self._participants(key) for key in keys if key[1] == name}
+            collected = self.collected[name]
+            write_upload(self.options.out, name, collected, students, self.autograded)
+        return rows, warnings
 
-    def _add_others(
-        self, rows: list[tuple[tables.Row, Person | None]], max_points: Mapping[str, float]
-    ) -> list[str]:
+    def _add_others(self, rows: list[tables.Row], max_points: Mapping[str, float]) -> list[str]:
         """Add missing rows of listed persons; warn if two of a person's groups submitted."""
-        present = {(person, line.assignment) for line, person in rows}
+        present = {(line.person, line.assignment) for line in rows}
         of_groups: dict[tuple[Person, str], list[tables.Row]] = defaultdict(list)
-        for line, _ in rows:
+        for line in rows:
             for person in self.owners.members((line.student, line.assignment)):
                 of_groups[person, line.assignment].append(line)
         warnings = []
@@ -242,9 +248,9 @@ class Grading:
                 continue
             groups = of_groups[person, name]
             if len(groups) == 1:
-                rows.append((tables.with_group(person, groups[0]), person))
+                rows.append(tables.with_group(person, groups[0]))
                 continue
-            rows.append((tables.without(person, name, max_points[name]), person))
+            rows.append(tables.without(person, name, max_points[name]))
             if groups:
                 listed = " and ".join(shown(line.student) for line in groups)
                 warnings.append(
@@ -253,15 +259,15 @@ class Grading:
                 )
         return warnings
 
-    def _write_people(self, rows: Iterable[tuple[tables.Row, Person | None]]) -> list[str]:
+    def _write_people(self, rows: Iterable[tables.Row]) -> list[str]:
         """Write the identities, with the folders of unknown students; warn if that fails."""
         people = self.owners.people
-        for line, person in rows:
+        for line in rows:
             key = line.student, line.assignment
             handle = self.owners.handle(key)
             if line.assignment not in self.masters or is_hidden(handle.name):
                 continue
-            if person or self.owners.identity(key) or self.owners.members(key):
+            if line.person or self.owners.identity(key) or self.owners.members(key):
                 people.drop_guess(line.student)
             else:
                 people.add_folder(line.student, handle)
@@ -283,12 +289,6 @@ class Grading:
             return [f"the feedback could not be written: {type(error).__name__}: {error}"]
         return []
 
-    def _write_uploads(self, keys: list[Key], names: list[str]) -> None:
-        for name in names:
-            students = {key[0]: self._participants(key) for key in keys if key[1] == name}
-            collected = self.collected[name]
-            write_upload(self.options.out, name, collected, students, self.autograded)
-
     def _participants(self, key: Key) -> list[Participant] | None:
         """Return a group's members whose numbers in Moodle are known; None if it is not a group."""
         members = self.owners.members(key) if self.owners else ()
@@ -303,10 +303,6 @@ class Grading:
         listed = self.owners.listed.items()
         absent = {identity.student: person for person, identity in listed if person not in persons}
         return absent | present
-
-
-def _timestamp(result: Json) -> datetime | None:
-    return datetime.fromisoformat(text) if (text := result.get("timestamp")) else None
 
 
 def _lateness(seconds: float, off: float) -> list[str]:
@@ -346,7 +342,7 @@ def _grade(options: argparse.Namespace) -> int:
         if options.student:
             students = _students(options.student, folders, options, grading.owners)
             chosen = [folder for folder in folders if folder.student in students]
-        extensions = _extensions(options, folders, grading)
+        grading.extensions = _extensions(options, folders, grading)
         missing = grading.missing(folders)
         if options.drop_missing:
             for key in missing:
@@ -369,7 +365,6 @@ def _grade(options: argparse.Namespace) -> int:
                 grading.store(digest, result | about)
         try:
             with open_gradebook(place, graded) as gradebook:
-                gradebook.extend(extensions)
                 rows, warnings = grading.write(sorted(keys), gradebook)
         except GradingError as error:
             raise GradingError(f"{error}; {batch.SAVED}") from error

@@ -16,7 +16,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Row:
     name: str = ""
     identifier: str = ""
     earlier_points: str = ""
+    person: Person | None = None  # of the class list; not a cell of the line
 
 
 NOTHING = "nothing handed in"
@@ -63,12 +64,13 @@ def row(
         detail,
         *((person.name, person.identifier) if person else ("", "")),
         "; ".join(f"{_points(score.points)} ({score.graded[:10]})" for score in earlier),
+        person,
     )
 
 
 def without(person: Person, assignment: str, max_points: float) -> Row:
     """Return the row of a person who handed in nothing."""
-    identity = person.name, person.identifier
+    identity = person.name, person.identifier, "", person
     return Row(person.identifier, assignment, 0.0, max_points, NOTHING, "", *identity)
 
 
@@ -81,35 +83,33 @@ def with_group(person: Person, of_group: Row) -> Row:
         detail=f"{of_group.student}: {of_group.state}",
         name=person.name,
         identifier=person.identifier,
+        person=person,
     )
 
 
 def write_table(path: Path, rows: Iterable[Row]) -> None:
     """Write ``grades.csv``."""
     with _table(path) as writer:
-        writer.writerow(Row.__dataclass_fields__)
+        *columns, _ = Row.__dataclass_fields__
+        writer.writerow(columns)
         for line in rows:
-            writer.writerow(
-                [_points(v) if isinstance(v, int | float) else safe(v) for v in astuple(line)]
-            )
+            values = [getattr(line, column) for column in columns]
+            writer.writerow([safe(v) if isinstance(v, str) else _points(v) for v in values])
 
 
 def write_class(
-    path: Path,
-    rows: Iterable[tuple[Row, Person | None]],
-    roster: Roster | None,
-    max_points: Mapping[str, float],
+    path: Path, rows: Iterable[Row], roster: Roster | None, max_points: Mapping[str, float]
 ) -> list[str]:
     """Write ``class.csv``: each student's points in each of the exercises ``max_points``.
 
     A cell is empty if nothing was handed in, or two submissions are the same person's.  ``rows``
-    are those of ``grades.csv`` except groups', each with its person.  Return warnings for the
-    teacher: who is not in the class list, and who handed in an exercise twice.
+    are those of ``grades.csv`` except groups'.  Return warnings for the teacher: who is not in the
+    class list, and who handed in an exercise twice.
     """
     points: dict[Person | str, dict[str, list[Row]]] = {}
-    for result_row, person in rows:
+    for result_row in rows:
         if result_row.state != NOTHING and result_row.assignment in max_points:
-            of = points.setdefault(person or result_row.student, {})
+            of = points.setdefault(result_row.person or result_row.student, {})
             of.setdefault(result_row.assignment, []).append(result_row)
     warnings = []
     exercises = sorted(max_points)

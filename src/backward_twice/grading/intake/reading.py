@@ -5,7 +5,6 @@ A submission that takes too much time or memory to be read is rejected, and the 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -19,11 +18,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Submission:
-    """A submission's answers, remarks on it, and its time."""
+    """A submission's answers, remarks on it, and its time (:class:`.Handed`)."""
 
     answers: Answers
     notes: tuple[str, ...]
-    timestamp: datetime | None
+    timestamp: str | None
 
 
 class Reader(Limited):
@@ -40,18 +39,12 @@ class Reader(Limited):
         """
         parts = self.call(partial(_rebuilt, opened, assignment, self._masters))
         sources = {name: tuple(cells) for name, cells in parts["sources"].items()}
-        timestamp = parts["timestamp"] and datetime.fromisoformat(parts["timestamp"])
         read_answers = Answers(sources, parts["missing"], tuple(parts["notes"]))
-        return Submission(read_answers, (*parts["said"], *read_answers.notes), timestamp)
+        notes = (*parts["said"], *read_answers.notes)
+        return Submission(read_answers, notes, parts["timestamp"])
 
 
 def _rebuilt(opened: Callable[[], Handed], assignment: str, masters: Mapping[str, Master]) -> Json:
     handed = opened()
     rebuilt_answers = answers(handed.cells, masters[assignment], masters)
-    return {
-        "sources": rebuilt_answers.sources,
-        "missing": rebuilt_answers.missing,
-        "notes": rebuilt_answers.notes,
-        "said": handed.notes,
-        "timestamp": handed.timestamp and handed.timestamp.isoformat(),
-    }
+    return vars(rebuilt_answers) | {"said": handed.notes, "timestamp": handed.timestamp}

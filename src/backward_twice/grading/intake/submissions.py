@@ -59,12 +59,13 @@ class SubmissionFolder:
 class Handed:
     """The cells of a submission's notebook, and remarks on it.
 
-    ``timestamp`` is when it was handed in, in UTC without zone, as nbgrader's gradebook keeps it.
+    ``timestamp`` is when it was handed in, in ISO 8601, in UTC without zone, as nbgrader's
+    gradebook keeps it.
     """
 
     cells: list[dict[str, Any]]
     notes: tuple[str, ...]
-    timestamp: datetime | None
+    timestamp: str | None
 
 
 def shown(name: str) -> str:
@@ -110,11 +111,13 @@ def is_archive(name: str) -> bool:
     return bool(_ARCHIVE.search(name))
 
 
-def read_folder(root: Path, *names: str, assignment: str) -> Handed:
-    """Read the submission in ``root/names...``; raise Rejected if it cannot be graded."""
+def read(submissions: Path, place: SubmissionFolder) -> Handed:
+    """Read the submission at ``place``; raise Rejected if it cannot be graded."""
+    if place.problem:
+        raise Rejected(place.problem)
     try:
-        with _folder(root, *names) as folder:
-            name, notes = _notebook_in(folder, assignment)
+        with _folder(submissions, place.student, place.assignment) as folder:
+            name, notes = _notebook_in(folder, place.assignment)
             content = _read_bounded(folder, name)
             timestamp, remark = _timestamp_in(folder)
     except OSError as error:
@@ -187,11 +190,11 @@ def _only_regular(info: os.stat_result, name: str) -> None:
     raise Rejected(f"{shown(name)} is not a file but {kind}")
 
 
-def _timestamp_in(folder: int) -> tuple[datetime | None, list[str]]:
+def _timestamp_in(folder: int) -> tuple[str | None, list[str]]:
     """Return when the submission was handed in, and a remark if that cannot be read."""
     try:
         text = _read_bounded(folder, TIMESTAMP, 1000).decode().strip()
-        return _utc(text), []
+        return _utc(text).isoformat(), []
     except FileNotFoundError:
         return None, []
     except (Rejected, OSError, ValueError, OverflowError):

@@ -129,7 +129,7 @@ def copied(
     shutil.rmtree(half, ignore_errors=True)
     half.mkdir(parents=True)
     problems = []
-    for path, name in _most_telling(files):
+    for path, name in sorted(files, key=_place)[:_MOST_FILES]:
         try:
             head, size = _content(download, path)
         except Exception as error:  # zipfile and its decompressors raise many kinds
@@ -152,14 +152,10 @@ def copied(
     return problems
 
 
-def _most_telling(files: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Sort files, notebooks and shallow paths first, and drop those beyond the limit."""
-
-    def place(file: tuple[str, str]) -> tuple[bool, int, str]:
-        name = file[1]
-        return not name.endswith(".ipynb"), name.count("/"), name
-
-    return sorted(files, key=place)[:_MOST_FILES]
+def _place(file: tuple[str, str]) -> tuple[bool, int, str]:
+    """Return the place of a file among others: notebooks and shallow paths come first."""
+    name = file[1]
+    return not name.endswith(".ipynb"), name.count("/"), name
 
 
 def _inside(head: bytes) -> Mapping[str, Content]:

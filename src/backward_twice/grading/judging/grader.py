@@ -21,7 +21,12 @@ from backward_twice.grading.judging.draws import Draws
 from backward_twice.grading.judging.master import AnswerCell, Answers, Master, QuestionCell
 from backward_twice.grading.sandbox.forks import shared
 from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
-from backward_twice.grading.sandbox.protocol import StepResult, check_sandbox, run_steps
+from backward_twice.grading.sandbox.protocol import (
+    StepResult,
+    check_sandbox,
+    run_steps,
+    unfinished,
+)
 
 Json = dict[str, Any]
 
@@ -103,13 +108,8 @@ def rejected(student: str, assignment: str, why: str, max_points: float) -> Json
 
 def failed(job: Json, why: str) -> Json:
     """Return the result of a failed grading, which is repeated at the next start."""
-    none = dict.fromkeys(("error", "ename", "observed"))
-    none |= {"outcome": CRASHED, "output": ""}
-    return _judged(job, [none] * len(job["steps"])) | {
-        "state": CRASHED,
-        "detail": why,
-        "again": True,
-    }
+    nothing = _judged(job, [unfinished(CRASHED, None)] * len(job["steps"]))
+    return nothing | {"state": CRASHED, "detail": why, "again": True}
 
 
 def drawn(job: Json) -> Json:

@@ -54,25 +54,22 @@ class Namespaces:
         self._claim: socket.socket | None = None
         program = unnamed_file(syscalls.program())
         info_r, info_w = os.pipe()
-        try:
-            self._holder = subprocess.Popen(
-                [*command, "--info-fd", str(info_w), "--seccomp", str(program), *_HOLDER],
-                pass_fds=[info_w, program],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                env={},
-                cwd="/",
-                start_new_session=True,
-            )
-        except BaseException:
-            os.close(info_r)
-            raise
-        finally:
-            os.close(info_w)
-            os.close(program)
         with os.fdopen(info_r, "rb") as info:
+            try:
+                self._holder = subprocess.Popen(
+                    [*command, "--info-fd", str(info_w), "--seccomp", str(program), *_HOLDER],
+                    pass_fds=[info_w, program],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    bufsize=0,
+                    env={},
+                    cwd="/",
+                    start_new_session=True,
+                )
+            finally:
+                os.close(info_w)
+                os.close(program)
             report = info.read()
         try:
             pid = json.loads(report)["child-pid"]

@@ -11,6 +11,7 @@ of each step counts.  So such a step costs only itself and the steps that need i
 :func:`run_steps` returns or raises, no process of the submission is left.
 """
 
+import contextlib
 from collections.abc import Iterator
 from itertools import count
 from typing import Any, Literal, TypedDict
@@ -53,80 +54,45 @@ def run_steps(
     results: list[StepResult | None] = [None] * len(steps)
     failed: set[int] = set()
     budget = Budget(limits)
+    exercises = sorted({s["question"].partition(".")[0] for s in steps if "question" in s})
     while None in results and budget.left:
-        todo = [
-            k
-            for k, step in enumerate(steps)
-            if k not in failed and (results[k] is None or step["kind"] == "cell")
-        ]
-        left_out = _attempt(steps, todo, results, limits, sandbox, budget)
-        if left_out is not None:
-            failed.add(left_out)
+        last = max(k for k, result in enumerate(results) if result is None)
+        run, stream = _started(limits, sandbox, budget, exercises)
+        part_numbers = count()
+        with contextlib.closing(run):
+            for k, step in enumerate(steps[: last + 1]):
+                if k in failed or (results[k] is not None and step["kind"] != "cell"):
+                    continue
+                stream.begin()
+                result = _step(step, stream, part_numbers, limits)
+                result["seconds"] = stream.end()
+                results[k] = results[k] or result
+                if result["outcome"] != "done":
+                    failed.add(k)  # the data that filled the memory may still be there
+                    break
     outcome = "skipped" if budget.processor <= 0 else "slow"
     unreached = f"not run: the submission's {limits.total:g} s were used up"
-    return [_unfinished(outcome, unreached) if result is None else result for result in results]
+    return [unfinished(outcome, unreached) if result is None else result for result in results]
 
 
-def _unfinished(outcome: str, why: str | None) -> StepResult:
+def unfinished(outcome: str, why: str | None) -> StepResult:
     """Return the result of a step that returned nothing."""
-    return {
-        "outcome": outcome,
-        "output": "",
-        "error": why,
-        "ename": None,
-        "observed": None,
-        "seconds": 0.0,
-    }
-
-
-def _attempt(
-    steps: list[dict[str, Any]],
-    todo: list[int],
-    results: list[StepResult | None],
-    limits: SubmissionLimits,
-    sandbox: Sandbox,
-    budget: Budget,
-) -> int | None:
-    """Run the steps ``todo`` in one sandbox, up to the last that has no result yet.
-
-    Return the step that ended the sandbox and is skipped in the next one, or None.
-    """
-    while results[todo[-1]] is not None:
-        todo = todo[:-1]
-    exercises = {step["question"].partition(".")[0] for step in steps if "question" in step}
-    run, stream = _started(limits, sandbox, budget, sorted(exercises))
-    part_numbers = count()
-    try:
-        for k in todo:
-            stream.begin()
-            result = _step(steps[k], stream, part_numbers, limits)
-            result["seconds"] = stream.end()
-            if results[k] is None:
-                results[k] = result
-            if result["outcome"] != "done":
-                return k  # the data that filled the memory may still be there
-        return None
-    finally:
-        run.close()
+    return StepResult(outcome=outcome, output="", error=why, ename=None, observed=None, seconds=0.0)
 
 
 def _started(
     limits: SubmissionLimits, sandbox: Sandbox, budget: Budget, exercises: list[str]
 ) -> tuple[Fork, Events]:
     """Return a run that is ready for its first step, and its events; repeat a failed start once."""
-    for tried_before in (False, True):
-        run = sandbox.start(limits, exercises)
-        try:
+    for _ in range(2):
+        with contextlib.ExitStack() as stack:
+            run = stack.enter_context(contextlib.closing(sandbox.start(limits, exercises)))
             stream = Events(run, limits, budget)
             reason = stream.why_not_ready()
             if not reason:
+                stack.pop_all()
                 return run, stream
-        except BaseException:
-            run.close()
-            raise
-        run.close()
-        if tried_before:
-            raise SandboxError(f"the sandbox did not start: {reason}")
+    raise SandboxError(f"the sandbox did not start: {reason}")
 
 
 def _step(
@@ -146,12 +112,12 @@ def _step(
         if isinstance(event, dict) and not _is_end(event, number, step["kind"]):
             event = NO_EVENT
         if isinstance(event, tuple):
-            return _unfinished(*event)
+            return unfinished(*event)
         output += event["output"]
         observed.append(event["observed"])
         if event["error"] is not None:
             break
-    result = _unfinished("done", None)
+    result = unfinished("done", None)
     result["output"] = _clean(output, limits.output + 100)
     if event["error"] is None:
         result["observed"] = observed if step["kind"] == "question" else None

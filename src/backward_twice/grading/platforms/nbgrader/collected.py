@@ -11,13 +11,11 @@ from pathlib import Path
 
 from backward_twice.grading.intake.submissions import (
     MAX_NAME,
-    Handed,
     Rejected,
     SubmissionFolder,
     entries,
     hidden,
     is_archive,
-    read_folder,
     shown,
 )
 from backward_twice.grading.platforms.people import PEOPLE
@@ -87,10 +85,3 @@ def _not_a_folder(entry: os.DirEntry[str], expected: str) -> str:
     if entry.name.endswith(".ipynb"):
         return f"a notebook, where {expected} should be: <student>/<assignment>/<assignment>.ipynb"
     return f"a file, where {expected} should be"
-
-
-def read(submissions: Path, place: SubmissionFolder) -> Handed:
-    """Read the submission at ``place``; one that cannot be graded raises :class:`Rejected`."""
-    if place.problem:
-        raise Rejected(place.problem)
-    return read_folder(submissions, place.student, place.assignment, assignment=place.assignment)

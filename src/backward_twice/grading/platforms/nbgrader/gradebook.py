@@ -1,7 +1,7 @@
 """Write results into nbgrader's gradebook, so that its tools show the same points.
 
 The teacher's entries stay: manual scores, extra credit, comments and due dates are never
-overwritten, an extension only by a given one (:meth:`Grades.extend`).  nbgrader's
+overwritten, an extension only by a given one (:meth:`Grades.record`).  nbgrader's
 ``add_submission`` commits each row, and its relations load a whole class for one student; here all
 submissions are committed together.
 """
@@ -68,7 +68,6 @@ class Grades:
 
     def __init__(self, gradebook: api.Gradebook, masters: Mapping[str, Master]) -> None:
         self._db = gradebook.db
-        self._extensions: Mapping[Key, timedelta] = {}
         self._cells = {name: _prepared(gradebook, master) for name, master in masters.items()}
         # A gradebook that can only be read is to be noticed now, not after hours of grading.
         self._db.execute(text("UPDATE course SET id = id"))
@@ -86,39 +85,43 @@ class Grades:
             student.email = student.email or person.email[:MAX_NAME] or None
         self._db.commit()
 
-    def extend(self, extensions: Mapping[Key, timedelta]) -> None:
-        """Set extensions, by student and assignment, for :meth:`record` to store and to apply."""
-        self._extensions = extensions
-
     def record(
-        self, results: Iterable[tuple[Json, datetime | None]], cost: Late | None = None
+        self,
+        results: Iterable[Json],
+        cost: Late | None = None,
+        extensions: Mapping[Key, timedelta] | None = None,
     ) -> Iterator[float]:
         """Upsert results, each with its time in UTC; yield the lateness of each in seconds.
 
         A result of an unknown assignment is skipped, with lateness 0.  The penalty is stored beside
-        the points; without ``cost``, stored penalties stay as they are.
+        the points; without ``cost``, stored penalties stay as they are.  So do stored extensions,
+        except those of the students and assignments in ``extensions``.
         """
-        for result, timestamp in results:
+        for result in results:
+            extension = (extensions or {}).get((result["student"], result["assignment"]))
             is_known = result["assignment"] in self._cells
-            yield self._record(result, timestamp, cost) if is_known else 0.0
+            yield self._record(result, cost, extension) if is_known else 0.0
         self._db.commit()
 
-    def _record(self, result: Json, timestamp: datetime | None, cost: Late | None) -> float:
-        key = student, name = result["student"], result["assignment"]
-        cells = self._cells[name]
+    def _record(self, result: Json, cost: Late | None, extension: timedelta | None) -> float:
+        student, cells = result["student"], self._cells[result["assignment"]]
         self._row(api.Student, id=student)
         submission = self._row(
             api.SubmittedAssignment, assignment_id=cells.assignment, student_id=student
         )
-        submission.timestamp = timestamp
-        submission.extension = self._extensions.get(key, submission.extension)
+        timestamp = result.get("timestamp")
+        submission.timestamp = timestamp and datetime.fromisoformat(timestamp)
+        submission.extension = submission.extension if extension is None else extension
         notebook = self._row(
             api.SubmittedNotebook, assignment_id=submission.id, notebook_id=cells.notebook
         )
         points = {question["id"]: question["points"] for question in result["questions"]}
         for question, cell in cells.grades.items():
             grade = self._row(api.Grade, notebook_id=notebook.id, cell_id=cell)
-            _give(grade, points.get(question, 0.0))
+            if grade.auto_score != points.get(question, 0.0):
+                grade.auto_score = points.get(question, 0.0)
+                # As nbgrader does: who gave points is to see that the automatic ones changed.
+                grade.needs_manual_grade = grade.manual_score is not None
         for cell in cells.solutions:  # where Formgrader puts the teacher's comment
             self._row(api.Comment, notebook_id=notebook.id, cell_id=cell)
         # With an extension, but without a due date, nbgrader would add to None.
@@ -140,14 +143,6 @@ class Grades:
 def _name(name: str) -> str | None:
     """Return ``name`` without markup, which Formgrader would not escape, and shortened, or None."""
     return "".join(c for c in name if c not in MARKUP)[:MAX_NAME] or None
-
-
-def _give(grade: api.Grade, points: float) -> None:
-    if grade.auto_score == points:
-        return
-    grade.auto_score = points
-    # As nbgrader does: the teacher who gave points is to see that the automatic ones changed.
-    grade.needs_manual_grade = grade.manual_score is not None
 
 
 def _prepared(gradebook: api.Gradebook, master: Master) -> _Cells:
