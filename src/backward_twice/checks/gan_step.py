@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from backward_twice.checks.networks import descended, moved_mean, normalised, state_of
+from backward_twice.checks.networks import Weights, fill, tensors_of
 from backward_twice.checks.task import Task
 from backward_twice.checks.witness import rows_of_runs
 
@@ -51,46 +51,29 @@ def _run(answer, weights, rounds, rate, **critic_steps):
     }
     for module in networks.values():
         module.double()
-    tensors = state_of(**networks)
-    for name, value in weights.items():
-        tensors[name].copy_(value)
+    fill(tensors_of(weights, **networks).values(), weights.values())
     optimizers = [torch.optim.SGD(module.parameters(), lr=rate) for module in networks.values()]
     runs = rows_of_runs(networks["generator"][0])
     for inputs in rounds:
         answer(*networks.values(), *optimizers, **inputs, **critic_steps)
-    tensors = state_of(**networks)
-    return {**{name: tensors[name] for name in weights}, _RUNS: len(runs)}
+    return {**tensors_of(weights, **networks), _RUNS: len(runs)}
 
 
 def _expect(weights, rounds, rate, critic_steps=1):
-    now = {name: value.requires_grad_() for name, value in weights.items()}
-    running_mean = now.pop("generator[1].running_mean").detach()
-
-    def layer(name, x):
-        return F.linear(x, now[f"{name}.weight"], now.get(f"{name}.bias"))
+    now = Weights(weights)
 
     def score(sample):
-        return layer("discriminator[2]", layer("discriminator[0]", sample).tanh())
-
-    def descend(network, loss):
-        names = [name for name in now if name.startswith(network)]
-        values = descended([now[name] for name in names], loss, rate)
-        now.update(zip(names, values, strict=True))
+        return now.linear("discriminator[2]", now.linear("discriminator[0]", sample).tanh())
 
     for inputs in rounds:
-        real = inputs["real"]
-        hidden = layer("generator[0]", inputs["noise"])
-        running_mean = moved_mean(running_mean, hidden)
-        scaled = normalised(hidden, now["generator[1].weight"], now["generator[1].bias"])
-        fake = layer("generator[3]", scaled.tanh())
-
+        hidden = now.batch_norm("generator[1]", now.linear("generator[0]", inputs["noise"]))
+        fake = now.linear("generator[3]", hidden.tanh())
         for _ in range(critic_steps):
             of_fake = F.softplus(score(fake.detach())).mean()
-            descend("discriminator", F.softplus(-score(real)).mean() + of_fake)
-        descend("generator", F.softplus(-score(fake)).mean())
-
-    now["generator[1].running_mean"] = running_mean
-    return {**{name: now[name] for name in weights}, _RUNS: len(rounds)}
+            of_real = F.softplus(-score(inputs["real"])).mean()
+            now.descend("discriminator", of_real + of_fake, rate)
+        now.descend("generator", F.softplus(-score(fake)).mean(), rate)
+    return {**now, _RUNS: len(rounds)}
 
 
 gan_step = Task("gan_step", _draw, _expect, _run)

@@ -8,10 +8,8 @@ question is a Hessian-vector product.  Both are computed in float64: second deri
 
 import torch
 
-from backward_twice.checks.networks import descended, leaves, output_of, two_layers
+from backward_twice.checks.networks import PARAMETERS, descended, leaves, output_of, two_layers
 from backward_twice.checks.task import Task
-
-_PARAMETERS = tuple(f"{name} of layer {layer}" for layer in (1, 2) for name in ("weight", "bias"))
 
 
 def _draw_critic(draws):
@@ -35,7 +33,7 @@ def _run_critic(answer, weights, batches, strength, rate):
     optimizer = torch.optim.SGD(critic.parameters(), lr=rate)
     for batch in batches:
         answer(critic, optimizer, **batch, strength=strength)
-    return dict(zip(_PARAMETERS, critic.parameters(), strict=True))
+    return dict(zip(PARAMETERS, critic.parameters(), strict=True))
 
 
 def _expect_critic(weights, batches, strength, rate):
@@ -50,7 +48,7 @@ def _expect_critic(weights, batches, strength, rate):
         penalty = (of_input.norm(dim=1) - 1).square().mean()
         loss = (of_fake.mean(0) - of_real.mean(0)) @ w2[0] + strength * penalty
         weights = descended(weights, loss, rate)
-    return dict(zip(_PARAMETERS, weights, strict=True))
+    return dict(zip(PARAMETERS, weights, strict=True))
 
 
 critic_step = Task("critic_step", _draw_critic, _expect_critic, _run_critic)
@@ -67,7 +65,7 @@ def _draw_flat(draws):
 
 
 def _by_parameter(gradients):
-    names = (f"gradient of the {name}" for name in _PARAMETERS)
+    names = (f"gradient of the {name}" for name in PARAMETERS)
     return dict(zip(names, gradients, strict=True))
 
 

@@ -4,13 +4,15 @@ The formulas take weights as plain tensors: no modules, no optimizers, no ``.gra
 with a batch norm computes in float64, because over few rows it may divide by a small number.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 LAYERS = ("0.weight", "0.bias", "2.weight", "2.bias")
-"""The names of the parameters of :func:`two_layers`."""
+PARAMETERS = tuple(f"{name} of layer {layer}" for layer in (1, 2) for name in ("weight", "bias"))
+"""The names of the parameters of :func:`two_layers`, in PyTorch and in words."""
 
 
 def two_layers(weights: Sequence[Tensor], *, leftover: bool = False) -> nn.Sequential:
@@ -39,13 +41,14 @@ def leave_gradients(*modules: nn.Module) -> None:
             parameter.grad = parameter.detach().cos()
 
 
-def state_of(**networks: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and buffers of sequential networks, named as in ``actor[0].weight``."""
-    return {
+def tensors_of(names: Iterable[str], **networks: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and buffers of sequential networks by names such as ``actor[0].weight``."""
+    tensors = {
         f"{network}[{name[0]}]{name[1:]}": tensor
         for network, module in networks.items()
         for name, tensor in module.state_dict().items()
     }
+    return {name: tensors[name] for name in names}
 
 
 def output_of(weights: Iterable[Tensor], x: Tensor) -> Tensor:
@@ -72,6 +75,26 @@ def normalised(hidden: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     return (hidden - hidden.mean(0)) / (variance + 1e-5).sqrt() * scale + shift
 
 
-def moved_mean(running_mean: Tensor, hidden: Tensor) -> Tensor:
-    """Return the running mean of a batch norm after a forward pass."""
-    return 0.9 * running_mean + 0.1 * hidden.detach().mean(0)
+class Weights(dict[str, Tensor]):
+    """Weights by names such as ``actor[0].bias``, with the formulas of the layers ``actor[0]``."""
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        super().__init__(weights)
+        for name, weight in self.items():
+            weight.requires_grad_(not name.endswith("running_mean"))
+
+    def linear(self, layer: str, x: Tensor) -> Tensor:
+        """Return a linear layer's output."""
+        return F.linear(x, self[f"{layer}.weight"], self.get(f"{layer}.bias"))
+
+    def batch_norm(self, layer: str, hidden: Tensor) -> Tensor:
+        """Return a batch norm's output in training mode, and move its running mean."""
+        mean = f"{layer}.running_mean"
+        self[mean] = 0.9 * self[mean] + 0.1 * hidden.detach().mean(0)
+        return normalised(hidden, self[f"{layer}.weight"], self[f"{layer}.bias"])
+
+    def descend(self, network: str, loss: Tensor, rate: float) -> None:
+        """Replace the weights of a network, such as ``actor``, by those after a step."""
+        names = [name for name in self if name.startswith(network) and self[name].requires_grad]
+        values = descended([self[name] for name in names], loss, rate)
+        self.update(zip(names, values, strict=True))

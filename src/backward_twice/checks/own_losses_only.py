@@ -10,20 +10,12 @@ from functools import partial
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
-from backward_twice.checks.networks import (
-    descended,
-    leave_gradients,
-    moved_mean,
-    normalised,
-    state_of,
-)
+from backward_twice.checks.networks import Weights, fill, leave_gradients, tensors_of
 from backward_twice.checks.task import Task
 from backward_twice.checks.witness import rows_of_runs
 
 _UPDATES = 3
-_RUNNING = "critic[1].running_mean"
 _RATINGS = "ratings of the critic, in all updates"
 
 
@@ -36,7 +28,7 @@ def _draw(draws):
             "critic[0].weight": normal(4, 5),
             "critic[1].weight": normal(4),
             "critic[1].bias": normal(4),
-            _RUNNING: normal(4),
+            "critic[1].running_mean": normal(4),
             "critic[3].weight": normal(1, 4),
             "critic[3].bias": normal(1),
         },
@@ -50,46 +42,28 @@ def _run(answer, weights, updates, rate):
     critic = nn.Sequential(
         nn.Linear(5, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1)
     ).double()
-    tensors = state_of(actor=actor, critic=critic)
-    for name, value in weights.items():
-        tensors[name].copy_(value)
+    fill(tensors_of(weights, actor=actor, critic=critic).values(), weights.values())
     optimizers = [torch.optim.SGD(network.parameters(), lr=rate) for network in (actor, critic)]
     leave_gradients(actor, critic)
     ratings = rows_of_runs(critic[0])
     for inputs in updates:
         answer(actor, critic, *optimizers, **inputs)
-    tensors = state_of(actor=actor, critic=critic)
-    return {**{name: tensors[name] for name in weights}, _RATINGS: len(ratings)}
+    return {**tensors_of(weights, actor=actor, critic=critic), _RATINGS: len(ratings)}
 
 
 def _expect(weights, updates, rate, ratings):
     """Compute the expected result, with ``ratings`` forward passes of the critic in each update."""
-    now = {name: value.requires_grad_() for name, value in weights.items()}
-    running_mean = now.pop(_RUNNING).detach()
-
-    def layer(name, x):
-        return F.linear(x, now[f"{name}.weight"], now.get(f"{name}.bias"))
-
+    now = Weights(weights)
     for inputs in updates:
-        actions = layer("actor[0]", inputs["states"]).tanh()
-        hidden = layer("critic[0]", torch.cat([inputs["states"], actions], dim=1))
+        actions = now.linear("actor[0]", inputs["states"]).tanh()
+        hidden = now.linear("critic[0]", torch.cat([inputs["states"], actions], dim=1))
         for _ in range(ratings):
-            running_mean = moved_mean(running_mean, hidden)
-        scaled = normalised(hidden, now["critic[1].weight"], now["critic[1].bias"])
-        rating = layer("critic[3]", scaled.tanh())
-        losses = {
-            "critic": (rating - inputs["rewards"]).square().mean(),
-            "actor": -rating.mean(),
-        }
-        trained = {}
-        for network, loss in losses.items():
-            names = [name for name in now if name.startswith(network)]
-            values = descended([now[name] for name in names], loss, rate)
-            trained |= dict(zip(names, values, strict=True))
-        now = trained
-    now[_RUNNING] = running_mean
-    rated = {_RATINGS: ratings * len(updates)}
-    return {name: now[name] for name in weights} | rated
+            scaled = now.batch_norm("critic[1]", hidden)
+        rating = now.linear("critic[3]", scaled.tanh())
+        of_critic = (rating - inputs["rewards"]).square().mean()
+        now.descend("critic", of_critic, rate)
+        now.descend("actor", -rating.mean(), rate)
+    return {**now, _RATINGS: ratings * len(updates)}
 
 
 update = Task("update", _draw, partial(_expect, ratings=2), _run)
