@@ -5,8 +5,9 @@ one with ``create_graph``, a gradient set to zero, or a gradient set to None; on
 call with ``create_graph`` adds to a gradient whose sum is stored.  PyTorch runs them.
 """
 
+import re
 import warnings
-from itertools import pairwise
+from functools import partial
 
 import torch
 
@@ -15,8 +16,6 @@ from backward_twice.checks.generator import drawn_until
 from backward_twice.checks.task import Task
 
 _CALLS = ("backward", "backward, create_graph=True", "zero_grad()", "zero_grad, to zero", "keep")
-
-
 _IN_PLACE = "backward() has added to the tensor in .grad"
 
 
@@ -55,42 +54,26 @@ def _draw_any(draws):
     return calls
 
 
-def _follows(then):
-    """Return a predicate: a gradient is kept just before ``then``, and not zeroed afterwards."""
-
-    def tells(calls):
-        is_set = False
-        names = [name for name, *_ in calls]
-        for later, (name, following) in enumerate(pairwise(names), 2):
-            is_set = name.startswith("backward") or (is_set and name != "zero_grad()")
-            if (name, following) == ("keep", then) and is_set:
-                return "zero_grad, to zero" not in names[later:]
-        return False
-
-    return tells
+_LETTERS = dict(zip(_CALLS, "bgz0k", strict=True))
+_TELLING = (
+    # A gradient is stored just before each kind of call.
+    *("[bg][^z]*?kb", "[bg][^z]*?kg", "[bg][^z]*?kz", "[bg][^z]*?k0"),
+    "[bg][^z0]*?gk",  # create_graph adds to a gradient, and the sum is stored
+    "zk.*",  # None is stored
+    "[bg][^z]*?kb",
+)
+"""For each program, what its calls contain, as a regular expression of their letters."""
 
 
-def _adds_with_a_graph(calls):
-    """Whether a gradient is kept just after ``create_graph`` added to it, and not zeroed later."""
-    is_set = False
-    names = [name for name, *_ in calls]
-    for n, (name, following) in enumerate(pairwise(names)):
-        if is_set and name == _CALLS[1] and following == "keep":
-            return "zero_grad, to zero" not in names[n:]
-        is_set = name.startswith("backward") or (is_set and not name.startswith("zero_grad"))
-    return False
-
-
-def _nothing_kept_yet(calls):
-    names = [name for name, *_ in calls]
-    return ("zero_grad()", "keep") in pairwise(names)
-
-
-_TELL = (*map(_follows, _CALLS[:4]), _adds_with_a_graph, _nothing_kept_yet, _follows("backward"))
+def _tells(pattern, calls):
+    """Whether the calls contain the pattern, and set no gradient to zero afterwards."""
+    letters = "".join(_LETTERS[name] for name, *_ in calls)
+    match = re.search(pattern, letters)
+    return match is not None and "0" not in letters[match.end() :]
 
 
 def _draw_programs(draws):
-    return [drawn_until(tells, lambda: _draw_any(draws)) for tells in _TELL]
+    return [drawn_until(partial(_tells, pattern), lambda: _draw_any(draws)) for pattern in _TELLING]
 
 
 _LINES = {

@@ -5,13 +5,14 @@ fails with the mistake of this line alone, and succeeds with only this line corr
 without such a line are not used.  Only programs that were drawn here are run.
 """
 
+from contextlib import suppress
 from functools import lru_cache, partial
 
 import torch
 
 from backward_twice.checks.cases import task_of_cases
+from backward_twice.checks.generator import drawn_until
 
-_PROGRAMS = 6
 _ASKED = ("cause", "line that raises", "line where it began")
 _FAMILIES = {
     "backward through the graph a second time": "freed",
@@ -105,30 +106,25 @@ def _with(lines, number, others):
     return [*lines[: number - 1], others[number - 1], *lines[number:]]
 
 
-def _drawn(draws, judge, mistakes, is_wanted):
-    """Draw programs in random order, each until ``is_wanted`` accepts the result of ``judge``."""
-    programs = []
-    for place in draws.shuffled(range(_PROGRAMS)):
-        while True:
-            lines = _program(draws, mistakes)
-            try:
-                if is_wanted(place, judge(lines)):
-                    break
-            except LookupError:
-                continue
-        programs.append(lines)
-    return programs
+def _drawn(draws, judge, mistakes, wanted):
+    """Draw a program for each wanted result of ``judge``, in random order."""
+
+    def has(result, lines):
+        with suppress(LookupError):
+            return judge(lines) == result
+        return False
+
+    return [
+        drawn_until(partial(has, result), lambda: _program(draws, mistakes))
+        for result in draws.shuffled(wanted)
+    ]
 
 
 def _draw_errors(draws):
     families = [*_FAMILIES.values()]
     causes = [*families, draws.one_of(families), draws.one_of(families), None]
-
-    def is_wanted(place, outcome):
-        return outcome["cause"] == causes[place]
-
     mistakes = ["backward", "backward", "write", "detach"]
-    return _drawn(draws, _error, mistakes, is_wanted)
+    return _drawn(draws, lambda lines: _error(lines)["cause"], mistakes, causes)
 
 
 def _ask_for_error(answer, lines):
@@ -184,10 +180,8 @@ def _spoilt(lines):
 
 
 def _draw_silent(draws):
-    def is_wanted(place, line):
-        return (line is not None) == (place < _PROGRAMS - 2)
-
-    return _drawn(draws, _spoilt, ["backward", "data", "data"], is_wanted)
+    mistakes, are_spoilt = ["backward", "data", "data"], [True] * 4 + [False] * 2
+    return _drawn(draws, lambda lines: _spoilt(lines) is not None, mistakes, are_spoilt)
 
 
 spoilt_gradient = task_of_cases(
