@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradtrace
 from backward_twice.checks.comparison import Finding, merged
@@ -126,6 +126,15 @@ def calls(name: str, *, seed: int = 0) -> list[Call]:
     return recorder.calls
 
 
+class _Draw(NamedTuple):
+    """The inputs that a seed draws, an answer's result for them, and its findings."""
+
+    seed: int
+    inputs: str
+    observed: str
+    findings: list[Finding]
+
+
 def check(name: str, answer: Any, *, seed: int | None = None) -> None:
     """Judge ``answer`` by the question ``name`` in this process, and print the findings.
 
@@ -150,7 +159,7 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
         return
     if _rehearsing:  # the answer cell itself checks an answer
         return
-    draws, results = [], []
+    draws = []
     for number in _PUBLIC_SEEDS if seed is None else (seed,):
         try:
             inputs = task.inputs(number)
@@ -162,23 +171,16 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
         except NotImplementedError:
             raise AssertionError(f"{name}: {task.answer} is not written yet") from None
         except Exception as error:
-            lines = [
-                _raised(task, error),
-                *_explanation(task, answer, inputs),
-                _route(name, number),
-            ]
+            lines = [_raised(task, error), *_explanation(task, answer, inputs)]
+            lines.append(_route(name, number))
             raise AssertionError(f"{name}: " + "\n  ".join(lines)) from error
-        draws.append(task.findings(observed, inputs))
-        results.append((observed, inputs))
-    findings = merged(draws)
-    wrong = sum(not finding.passed for finding in findings)
-    lines = "\n".join(f"  {line}" for line in _listed(findings))
-    if wrong:
-        explanation = _explained(name, task, draws, results, seed)
-        raise AssertionError(
-            f"{name}: {wrong} of {len(findings)} properties wrong\n{lines}\n{explanation}"
-        )
-    print(f"{name}: all {len(findings)} properties right\n{lines}")
+        draws.append(_Draw(number, inputs, observed, task.findings(observed, inputs)))
+    findings = merged([draw.findings for draw in draws])
+    lines = _listed(findings)
+    if wrong := sum(not finding.passed for finding in findings):
+        lines = [f"{wrong} of {len(findings)} properties wrong", *lines]
+        raise AssertionError(f"{name}: " + "\n  ".join(lines + _explained(name, task, draws)))
+    print(f"{name}: " + "\n  ".join([f"all {len(findings)} properties right", *lines]))
     if reason := _not_graded(name, task, answer, inputs):
         print(f"However, the grader could not use this answer: {reason}")
 
@@ -203,22 +205,14 @@ def _route(name: str, seed: int) -> str:
     return f"The arguments of that call: calls({name!r}{f', seed={seed}' if seed else ''})"
 
 
-def _explained(
-    name: str,
-    task: Task,
-    draws: list[list[Finding]],
-    results: list[tuple[str, str]],
-    seed: int | None,
-) -> str:
+def _explained(name: str, task: Task, draws: list[_Draw]) -> list[str]:
     """Explain a wrong answer: its misconception, its smallest case as a program, and its inputs."""
-    observed, inputs = zip(*results, strict=True)
-    lines = [f"  {LOOKS_LIKE} {reply}" for reply in replies(name, task, observed, inputs)]
-    failed = next(i for i, findings in enumerate(draws) if not all(f.passed for f in findings))
-    case = task.smallest_case(draws[failed], *results[failed])
-    if case:
-        lines += [f"  {SMALLEST_CASE}", *(f"    {line}" for line in case.splitlines())]
-    number = seed if seed is not None else _PUBLIC_SEEDS[failed]
-    return "\n".join([*lines, f"  {_route(name, number)}"])
+    _, inputs, observed, _ = zip(*draws, strict=True)
+    lines = [f"{LOOKS_LIKE} {reply}" for reply in replies(name, task, observed, inputs)]
+    failed = next(draw for draw in draws if not all(f.passed for f in draw.findings))
+    if case := task.smallest_case(failed.observed, failed.inputs):
+        lines += [SMALLEST_CASE, *(f"  {line}" for line in case.splitlines())]
+    return [*lines, _route(name, failed.seed)]
 
 
 LOOKS_LIKE = "It looks like this misconception:"

@@ -1,6 +1,7 @@
 """A task that asks its answer about several cases, such as programs, and judges each by itself."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from backward_twice.checks.generator import InputGenerator
@@ -40,25 +41,19 @@ def task_of_cases(
             return {f"{kind} {number}": case for number, case in enumerate(cases, 1)}
         return {_applied(name, case): case for case in cases}
 
-    def run(called: Callable[..., Plain], **inputs: list[Case]) -> dict[str, Plain]:
-        asked = called if ask is None else lambda *args, **given: ask(called, *args, **given)
-        return _by_property({n: _applied(asked, c) for n, c in named(inputs[key]).items()})
+    def results(function: Callable[..., Plain], **inputs: list[Case]) -> dict[str, Plain]:
+        return _by_property({n: _applied(function, c) for n, c in named(inputs[key]).items()})
 
-    def expect_all(**inputs: list[Case]) -> dict[str, Plain]:
-        return _by_property({n: _applied(expect, c) for n, c in named(inputs[key]).items()})
+    def run(called: Callable[..., Plain], **inputs: list[Case]) -> dict[str, Plain]:
+        return results(partial(ask, called) if ask else called, **inputs)
 
     def program_of(property_name: str, value: Plain, **inputs: list[Case]) -> str:
         cases = named(inputs[key])
         case = property_name if property_name in cases else property_name.partition(": ")[0]
         return _applied(program, cases[case], value)
 
-    return Task(
-        answer,
-        lambda draws: {key: draw(draws)},
-        expect_all,
-        run,
-        program=program_of if program else None,
-    )
+    programs = program_of if program else None
+    return Task(answer, lambda draws: {key: draw(draws)}, partial(results, expect), run, programs)
 
 
 def _applied(function: Callable[..., Any], case: Case, *before: Any) -> Any:

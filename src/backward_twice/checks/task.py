@@ -85,32 +85,33 @@ class Task:
         ``observed`` is not trusted; ``inputs`` must come from :meth:`inputs`.
         """
         try:
-            results = loads(observed)
+            results = _results(observed)
         except ValueError as error:
             return [Finding(_RESULT, False, str(error))]
-        if not isinstance(results, dict):
-            return [Finding(_RESULT, False, f"{kind_of(results)}, not values by name")]
         with as_torch_begins():
             findings = compare(self.expect(**loads(inputs)), results)
-        nothing = Finding(_RESULT, False, "the question compares nothing with it")
-        return findings or [nothing]
+        return findings or [Finding(_RESULT, False, "the question compares nothing with it")]
 
-    def smallest_case(self, findings: list[Finding], observed: str, inputs: str) -> str:
-        """Return the shortest case of a wrong property, as a program; "" if there is none.
-
-        The findings are those of the same ``observed`` and ``inputs``.
-        """
+    def smallest_case(self, observed: str, inputs: str) -> str:
+        """Return the shortest case of a wrong property, as a program; "" if there is none."""
         if self.program is None:
             return ""
         try:
-            results = loads(observed)
+            results = _results(observed)
         except ValueError:
             return ""
-        if not isinstance(results, dict):
-            return ""
+        findings = self.findings(observed, inputs)
         wrong = dict.fromkeys(f.of or f.what for f in findings if not f.passed)
         programs = [self.program(name, results.get(name), **loads(inputs)) for name in wrong]
         return min(filter(None, programs), key=lambda text: text.count("\n"), default="")
+
+
+def _results(observed: str) -> dict[str, Plain]:
+    """Return the results by name; raise ValueError if the text contains anything else."""
+    results = loads(observed)
+    if not isinstance(results, dict):
+        raise ValueError(f"{kind_of(results)}, not values by name")
+    return results
 
 
 class UnusableResult(Exception):

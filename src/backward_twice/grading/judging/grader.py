@@ -282,7 +282,7 @@ def _explained(step: Json, reply: StepResult) -> tuple[list[str], str]:
         return [], ""
     try:
         cases = [
-            ask.smallest_case(ask.findings(text, inputs), text, inputs)
+            ask.smallest_case(text, inputs)
             for text, inputs in zip(observed, step["draws"], strict=True)
         ]
     except Exception:  # whatever a student's values did to it: the findings say that it is wrong
