@@ -1,5 +1,7 @@
 """Exercise ``how_far_back``: which inputs the gradient of a recurrent network's loss reaches."""
 
+from functools import partial
+
 import torch
 from torch import nn
 
@@ -48,7 +50,7 @@ def _steps(steps, kind):
     return lines
 
 
-def _expect_chunks(chunks):
+def _steps_reached(chunks):
     """Count the inputs that each loss's gradient reaches, by computing the gradients."""
     names, numbers = {"torch": torch}, []
     exec(_BEGIN, names)
@@ -59,7 +61,7 @@ def _expect_chunks(chunks):
             output, names["inputs"], retain_graph=True, allow_unused=True
         )
         numbers.append(sum(gradient is not None for gradient in gradients or ()))
-    return dict(zip(_named(chunks), numbers, strict=True))
+    return numbers
 
 
 def _chunk_program(property_name, value, chunks):
@@ -81,7 +83,7 @@ def _chunk_program(property_name, value, chunks):
 
 
 steps_reached = Task(
-    "steps_reached", _draw_chunks, _expect_chunks, _run_chunks, program=_chunk_program
+    "steps_reached", _draw_chunks, partial(_run_chunks, _steps_reached), _run_chunks, _chunk_program
 )
 
 

@@ -14,14 +14,7 @@ from backward_twice.checks.cases import task_of_cases
 from gradtrace import snapshot
 
 _NETWORKS = 4
-_FUNCTIONS = {
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "relu": torch.relu,
-    "gelu": nn.functional.gelu,
-    "abs": torch.abs,
-    "none": lambda values: values,
-}
+_FUNCTIONS = ("tanh", "sigmoid", "relu", "gelu", "abs", "none")
 _METHODS = ("sin", "cos", "square", "exp", "neg", "round", "tanh", "abs")
 _BACKWARD = ("none", "plain", "retained")
 _KEPT = ("the last loss", "all losses", "all numbers")
@@ -38,9 +31,9 @@ def _draw_saved(draws):
     for number in range(_NETWORKS):
         batch = draws.integer(10**10, 10**12 - 1)
         inputs, *widths = draws.integers(1 + draws.integer(2, 4), 2, 11)
-        functions = [draws.one_of(list(_FUNCTIONS)) for _ in widths]
+        functions = [draws.one_of(_FUNCTIONS) for _ in widths]
         # Each draw has one that saves its output, one that saves its input, one that saves nothing.
-        functions[0] = ("tanh", "gelu", "none", draws.one_of(list(_FUNCTIONS)))[number]
+        functions[0] = ("tanh", "gelu", "none", draws.one_of(_FUNCTIONS))[number]
         networks.append(
             {
                 "batch": batch,
@@ -54,19 +47,12 @@ def _draw_saved(draws):
 
 
 def _predicted(batch, **network):
-    bytes_per_row, remainder = divmod(_measured(batch=2, **network), 2)
-    assert remainder == 0
-    return bytes_per_row * batch
+    return _measured(batch=2, **network) * batch // 2
 
 
-def _measured(batch, inputs, layers, squared, itemsize):
-    dtype = torch.float32 if itemsize == 4 else torch.float64
-    x = torch.ones(batch, inputs, dtype=dtype)
-    values = x
-    for width, function in layers:
-        weight = torch.ones(width, values.shape[1], dtype=dtype, requires_grad=True)
-        bias = torch.ones(width, dtype=dtype, requires_grad=True)
-        values = _FUNCTIONS[function](nn.functional.linear(values, weight, bias))
+def _measured(batch, inputs, layers, squared=False, itemsize=4):
+    x = torch.ones(batch, inputs, dtype=torch.float32 if itemsize == 4 else torch.float64)
+    values = _built(inputs, layers).to(x.dtype)(x)
     loss = (values**2 if squared else values).mean()
     return snapshot(loss, inputs=[x]).held.activations
 
@@ -107,6 +93,7 @@ class Several(nn.Module):
 
 
 def _module(kind, width):
+    kind = {"gelu": "GELU", "none": "Identity"}.get(kind, kind)
     if (module := getattr(nn, kind, None)) is None:
         return Several(kind.split())
     return module(*{"LayerNorm": (width,), "Softmax": (1,)}.get(kind, ()))
@@ -129,13 +116,8 @@ def _ask_to_measure(answer, batch, inputs, layers):
     return answer(_built(inputs, layers), torch.ones(batch, inputs))
 
 
-def _held_by(batch, inputs, layers):
-    x = torch.ones(batch, inputs)
-    return snapshot(_built(inputs, layers)(x).mean(), inputs=[x]).held.activations
-
-
 measured_bytes = task_of_cases(
-    "measured_bytes", "network", _draw_measure, _held_by, ask=_ask_to_measure, name=_named
+    "measured_bytes", "network", _draw_measure, _measured, ask=_ask_to_measure, name=_named
 )
 
 

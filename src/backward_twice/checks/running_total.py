@@ -4,16 +4,15 @@ The loss is divided by its own running mean.  An answer that leaves the mean in 
 because of its old part, or, if only that is detached, trains other weights because of the new part.
 """
 
+from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import nn
 
-from backward_twice.checks.networks import descended, leaves, output_of, two_layers
+from backward_twice.checks.networks import PARAMETERS, descended, leaves, output_of, two_layers
 from backward_twice.checks.task import Task
 from gradtrace import snapshot
-
-_PARAMETERS = tuple(f"{name} of layer {layer}" for layer in (1, 2) for name in ("weight", "bias"))
 
 
 def _draw_training(draws):
@@ -29,7 +28,7 @@ def _draw_training(draws):
 
 def _results(parameters, history):
     by_batch = {f"running mean after batch {i}": value for i, value in enumerate(history, 1)}
-    return dict(zip(_PARAMETERS, parameters, strict=True)) | by_batch
+    return dict(zip(PARAMETERS, parameters, strict=True)) | by_batch
 
 
 def _run_training(answer, layers, batches, decay, rate):
@@ -65,17 +64,14 @@ def _run_bytes(answer, batch_sizes, widths):
     return {"bytes saved for total": all_batches, "bytes saved for the last loss": last_batch}
 
 
-def _expect_bytes(batch_sizes, widths):
+def _held(batch_sizes, widths):
     layers = [nn.Linear(*pair) for pair in pairwise(widths)]
     between = [module for layer in layers for module in (nn.Tanh(), layer)][1:]
     net, total = nn.Sequential(*between), 0
     for size in batch_sizes:
         loss = net(torch.ones(size, widths[0])).square().mean()
         total = total + loss
-    return {
-        "bytes saved for total": snapshot(total).held.activations,
-        "bytes saved for the last loss": snapshot(loss).held.activations,
-    }
+    return snapshot(total).held.activations, snapshot(loss).held.activations
 
 
-bytes_held = Task("bytes_held", _draw_validation, _expect_bytes, _run_bytes)
+bytes_held = Task("bytes_held", _draw_validation, partial(_run_bytes, _held), _run_bytes)

@@ -1,9 +1,10 @@
 """Exercise ``silently_wrong``: gradients that autograd gets wrong without an error."""
 
+from functools import partial
+
 import torch
 from torch.autograd import gradcheck
 
-from backward_twice.checks.networks import leaves
 from backward_twice.checks.task import Task
 
 _FUNCTIONS = ("tanh", "sigmoid", "exp", "sin", "square")
@@ -95,58 +96,53 @@ def _run_detector(answer, functions, values):
     An answer could also read the numbers that a function stores in the same process.  This cannot
     be prevented, but it is no shorter than calling the function.
     """
-    results, records = {}, []
+    results, reached_inputs, masks = {}, [], []
     for number, description in enumerate(functions, 1):
         inputs = [value.clone() for value in values]
-        records.append(_CallRecord(_function(**description), values))
-        wrong = answer(records[-1].function, inputs)
-        results[f"function {number}"] = [bool(truth) for truth in wrong]
-    results[_BACKWARD] = all(all(record.backward) for record in records)
-    results[_MOVED] = all(moved.all().item() for record in records for moved in record.moved)
-    return results
+        function, reached, varied = _recorded(_function(**description), values)
+        results[f"function {number}"] = [bool(truth) for truth in answer(function, inputs)]
+        reached_inputs.append(reached)
+        masks += varied
+    results[_BACKWARD] = all(len(reached) == len(values) for reached in reached_inputs)
+    return results | {_MOVED: torch.cat(masks).all().item()}
 
 
-class _CallRecord:
-    """A function that records which inputs backward reached, and which values were varied alone."""
+def _recorded(function, values):
+    """Return the function, the inputs that backward reached and the values that were varied alone.
 
-    def __init__(self, function, values):
-        self.backward = [False] * len(values)
-        self.moved = [torch.zeros_like(value, dtype=torch.bool) for value in values]
+    The inputs are a set of places and the values a mask of each input; the calls fill both.
+    """
+    reached, varied = set(), [torch.zeros_like(value, dtype=torch.bool) for value in values]
 
-        def recorded(*inputs):
-            moves = [x.detach().double() - value for x, value in zip(inputs, values, strict=True)]
-            places = [i for i, move in enumerate(moves) if move.any()]
-            if len(places) == 1 and (move := moves[places[0]]).abs().max() < _LITTLE:
-                self.moved[places[0]] |= move != 0
-            result = function(*inputs)
-            through = [x.requires_grad for x in inputs]
-            if result.requires_grad:
-                result.register_hook(lambda _: self._went_backward(through))
-            else:  # there is no graph to go through, and so nothing left to ask
-                self._went_backward(through)
-            return result
+    def recorded(*inputs):
+        moves = [x.detach().double() - value for x, value in zip(inputs, values, strict=True)]
+        places = [i for i, move in enumerate(moves) if move.any()]
+        if len(places) == 1 and (move := moves[places[0]]).abs().max() < _LITTLE:
+            varied[places[0]] |= move != 0
+        result = function(*inputs)
+        through = [i for i, x in enumerate(inputs) if x.requires_grad]
+        if result.requires_grad:
+            result.register_hook(lambda _: reached.update(through))
+        else:  # there is no graph to go through, and so nothing left to ask
+            reached.update(through)
+        return result
 
-        self.function = recorded
-
-    def _went_backward(self, through):
-        self.backward = [a or b for a, b in zip(self.backward, through, strict=True)]
+    return recorded, reached, varied
 
 
-def _is_wrong(function, values, place):
+def _are_wrong(function, values):
+    places = range(len(values))
+    return [not _is_right(function, values, place) for place in places]
+
+
+def _is_right(function, values, place):
     leaves = [value.clone().requires_grad_(i == place) for i, value in enumerate(values)]
-    return not gradcheck(function, leaves, raise_exception=False)
+    return gradcheck(function, leaves, raise_exception=False)
 
 
-def _expect_detector(functions, values):
-    expected = {}
-    for number, description in enumerate(functions, 1):
-        function = _function(**description)
-        places = range(len(values))
-        expected[f"function {number}"] = [_is_wrong(function, values, place) for place in places]
-    return expected | {_BACKWARD: True, _MOVED: True}
-
-
-wrong_gradients = Task("wrong_gradients", _draw_detector, _expect_detector, _run_detector)
+wrong_gradients = Task(
+    "wrong_gradients", _draw_detector, partial(_run_detector, _are_wrong), _run_detector
+)
 
 
 def _draw_loss(draws):
@@ -167,12 +163,14 @@ def _run_loss(answer, target, share, **inputs):
     return {"loss": loss, **{f"gradient of {name}": leaf.grad for name, leaf in now.items()}}
 
 
+def _mixed_loss(scores, target, share):
+    p = scores.softmax(-1)[range(len(target)), target]
+    return -((1 - share) * p + share / scores.shape[-1]).log().mean()
+
+
 def _expect_loss(target, share, **inputs):
-    x, weight, bias = now = leaves(inputs.values())
-    p = (x @ weight + bias).softmax(-1)[range(len(target)), target]
-    loss = -((1 - share) * p + share / len(bias)).log().mean()
-    names = (f"gradient of {name}" for name in inputs)
-    return {"loss": loss, **dict(zip(names, torch.autograd.grad(loss, now), strict=True))}
+    doubles = {name: value.double() for name, value in inputs.items()}
+    return _run_loss(_mixed_loss, target, share, **doubles)
 
 
 mixed_loss = Task("mixed_loss", _draw_loss, _expect_loss, _run_loss)
