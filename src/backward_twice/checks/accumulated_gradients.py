@@ -59,7 +59,7 @@ def _draw_step(draws):
     rows = sum(sizes)
     return {
         "weights": draws.layers(3, 4, 2),
-        "batches": [[draws.normal(rows, 3), draws.normal(rows, 2)] for _ in range(2)],
+        "batches": draws.batches([rows] * 2, 3, 2),
         "sizes": sizes,
         "rate": draws.uniform(0.1, 0.3),
     }
@@ -87,8 +87,7 @@ def _run_step(answer, weights, batches, sizes, rate):
         _PIECES: sum(rows) >= len(batches) * sum(sizes) and max(rows) <= max(sizes),
         _APART: _are_apart(answer),
     }
-    tensors = [trunk[0].weight, trunk[0].bias, head.weight, head.bias]
-    return dict(zip(_PARAMETERS, tensors, strict=True)) | by_pieces
+    return dict(zip(_PARAMETERS, net.parameters(), strict=True)) | by_pieces
 
 
 def _are_apart(answer):

@@ -41,7 +41,7 @@ def _draw(draws):
     return {"scripts": scripts, "sizes": sizes}
 
 
-def _trained(script, number):
+def _results(number, script, is_small_change):
     file = f"<script {number}>"
     # An error in it is shown with its line.
     linecache.cache[file] = len(script), None, script.splitlines(keepends=True), file
@@ -51,6 +51,7 @@ def _trained(script, number):
         f"script {number}: losses": names["losses"],
         f"script {number}: validation loss": names["validation_loss"],
         f"script {number}: parameters": names["parameters"],
+        f"script {number}: {_FEW}": is_small_change,
     }
 
 
@@ -63,15 +64,14 @@ def _run(answer, scripts, sizes):
     results = {}
     for number, repaired in enumerate([answer(script) for script in scripts], 1):
         is_small = _number_of_changes(scripts[number - 1], repaired) <= _MOST_CHANGED
-        results |= {**_trained(repaired, number), f"script {number}: {_FEW}": is_small}
+        results |= _results(number, repaired, is_small)
     return results
 
 
 def _expect(scripts, sizes):
     expected = {}
     for number, script_sizes in enumerate(sizes, 1):
-        results = _trained(_SCRIPT.format(**script_sizes), number)
-        expected |= {**results, f"script {number}: {_FEW}": True}
+        expected |= _results(number, _SCRIPT.format(**script_sizes), True)
     return expected
 
 

@@ -58,14 +58,16 @@ def _task_of_one_node(answer, draw, twice, right):
     return Task(answer, draw, expect, run)
 
 
+def _draw(draws, *shapes):
+    """Draw a list of inputs, factors of the result, whose shape is the first, and directions."""
+    inputs = [draws.double(*shape) for shape in shapes]
+    outer = draws.double(*shapes[0])
+    return inputs, {"outer": outer, "vectors": [draws.double(*shape) for shape in shapes]}
+
+
 def _draw_squash(draws):
-    normal = draws.double
-    shape = draws.integers(draws.integer(1, 2), 2, 4)
-    return {
-        "inputs": {"x": normal(*shape), "slope": 0.5 + normal().abs()},
-        "outer": normal(*shape),
-        "vectors": [normal(*shape), normal()],
-    }
+    (x, slope), factors = _draw(draws, draws.integers(draws.integer(1, 2), 2, 4), ())
+    return {"inputs": {"x": x, "slope": 0.5 + slope.abs()}, **factors}
 
 
 squash = _task_of_one_node(
@@ -77,12 +79,8 @@ squash = _task_of_one_node(
 
 
 def _draw_root(draws):
-    normal = partial(draws.double, draws.integer(2, 5))
-    return {
-        "inputs": {"x": 2 * normal(), "a": 0.2 + normal().abs()},
-        "outer": normal(),
-        "vectors": [normal(), normal()],
-    }
+    (x, a), factors = _draw(draws, *[[draws.integer(2, 5)]] * 2)
+    return {"inputs": {"x": 2 * x, "a": 0.2 + a.abs()}, **factors}
 
 
 def _newton(x, a):
@@ -102,16 +100,9 @@ _NEEDED = "backward computes no product for an input that requires no gradient"
 
 def _draw_add_product(draws):
     rows, inner, outputs = draws.integers(3, 2, 5)
-    normal = draws.double
-    return {
-        "inputs": {
-            "total": normal(rows, outputs),
-            "x": normal(rows, inner),
-            "weight": normal(outputs, inner),
-        },
-        "outer": normal(rows, outputs),
-        "vectors": [normal(rows, outputs), normal(rows, inner), normal(outputs, inner)],
-    }
+    shapes = {"total": (rows, outputs), "x": (rows, inner), "weight": (outputs, inner)}
+    inputs, factors = _draw(draws, *shapes.values())
+    return {"inputs": dict(zip(shapes, inputs, strict=True)), **factors}
 
 
 def _run_add_product(answer, inputs, outer, vectors):

@@ -1,6 +1,6 @@
 """The random numbers of a question: a seeded generator with the draws that questions share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +25,10 @@ class InputGenerator(torch.Generator):
             for inputs, outputs in pairwise(widths)
             for shape in ((outputs, inputs), (outputs,))
         ]
+
+    def batches(self, sizes: Iterable[int], inputs: int, outputs: int) -> list[list[torch.Tensor]]:
+        """Draw batches of these sizes, each as its inputs and its targets."""
+        return [[self.normal(size, inputs), self.normal(size, outputs)] for size in sizes]
 
     def integer(self, low: int, high: int) -> int:
         """Draw a whole number from ``low`` to ``high``, both included."""

@@ -69,13 +69,10 @@ def _started_again(state, starts):
     return state if state is None else state.detach() * ~starts[:, None]
 
 
-train_on_chunks = Task(
-    "train_on_chunks", _draw_lstm, partial(_expect, kind=nn.LSTM), partial(_run, kind=nn.LSTM)
-)
+def _task(answer, draw, kind):
+    return Task(answer, draw, partial(_expect, kind=kind), partial(_run, kind=kind))
 
-train_with_restarts = Task(
-    "train_with_restarts",
-    partial(_draw, gates=3),
-    partial(_expect, kind=nn.GRU),
-    partial(_run, kind=nn.GRU),
-)
+
+train_on_chunks = _task("train_on_chunks", _draw_lstm, nn.LSTM)
+
+train_with_restarts = _task("train_with_restarts", partial(_draw, gates=3), nn.GRU)

@@ -99,7 +99,7 @@ def _draw_train(draws):
     rows = draws.integer(3, 6)
     return {
         "weights": draws.layers(3, 4, 1),
-        "batches": [[draws.normal(rows, 3), draws.normal(rows, 1)] for _ in range(4)],
+        "batches": draws.batches([rows] * 4, 3, 1),
         "validation": [draws.normal(5, 3), draws.normal(5, 1)],
         "decay": draws.uniform(0.5, 0.9),
         "rate": draws.uniform(0.05, 0.15),

@@ -13,20 +13,12 @@ from backward_twice.checks.task import Task
 from backward_twice.checks.witness import most_held
 
 
-def _pairs(draws, count, inputs, outputs):
-    """Draw batches of random length: inputs and targets."""
-    return [
-        [draws.normal(size, width) for width in (inputs, outputs)]
-        for size in draws.integers(count, 2, 5)
-    ]
-
-
 def _draw_unit_rows(draws):
     inputs, outputs = draws.integer(2, 4), draws.integer(2, 3)
     return {
         "direction": draws.normal(outputs, inputs) + 0.5,
         "scale": draws.uniform(0.5, 1.5),
-        "batches": _pairs(draws, draws.integer(3, 6), inputs, outputs),
+        "batches": draws.batches(draws.integers(draws.integer(3, 6), 2, 5), inputs, outputs),
         "rate": draws.uniform(0.1, 0.2),
     }
 
@@ -56,7 +48,7 @@ def _draw_sampled(draws):
         "mean": draws.normal(inputs, 1),
         # Near zero, where the spread bends: a sample that is a step old trains it otherwise.
         "rho": draws.normal(inputs, 1) / 2,
-        "chunks": _pairs(draws, draws.integer(3, 5), inputs, 1),
+        "chunks": draws.batches(draws.integers(draws.integer(3, 5), 2, 5), inputs, 1),
         "updates": draws.integer(3, 5),
         "seed": draws.integer(0, 10**6),
         "rate": draws.uniform(0.05, 0.1),

@@ -31,9 +31,7 @@ def _named(habit, batch, hidden, steps, chunks, value_bytes):
 
 def _predicted(batch, hidden, **case):
     """Return the bytes, measured with a state of 2 × 3 values and scaled to the full size."""
-    bytes_per_state, remainder = divmod(_measured(batch=2, hidden=3, **case), 6)
-    assert remainder == 0
-    return bytes_per_state * batch * hidden
+    return _measured(batch=2, hidden=3, **case) * batch * hidden // 6
 
 
 def _measured(habit, batch, hidden, steps, chunks, value_bytes):

@@ -32,9 +32,7 @@ def _draw(draws, updates=_UPDATES):
 
     return {
         "weights": draws.layers(3, 4, 1),
-        "batches": [
-            [[draws.normal(n, 3), draws.normal(n, 1)] for n in sizes()] for _ in range(updates)
-        ],
+        "batches": [draws.batches(sizes(), 3, 1) for _ in range(updates)],
         "rate": draws.uniform(0.05, 0.15),
     }
 
@@ -72,39 +70,26 @@ def _pieces(batch):
         yield tuple(place[: len(tensor)] for place, tensor in zip(memory, piece, strict=True))
 
 
-def _train(weights, batches, rate, update):
-    net = two_layers(weights, leftover=True)
-    optimizer = torch.optim.SGD(net.parameters(), lr=rate)
-    for batch in batches:
-        update(net, optimizer, _pieces(batch), sum(len(x) for x, _ in batch))
-    return dict(net.named_parameters())
+def _run(answer, weights, batches, rate, scale=None, **clip):
+    """Return the trained weights, and whether the data of three pieces is never saved at once."""
 
+    def train(weights, batches):
+        net = two_layers(weights, leftover=True)
+        optimizer = torch.optim.SGD(net.parameters(), lr=rate)
+        scalers = [torch.amp.GradScaler("cpu", init_scale=scale)] if scale else []
+        for batch in batches:
+            count = sum(len(x) for x, _ in batch)
+            answer(net, optimizer, *scalers, _pieces(batch), count, *clip.values())
+        results = dict(net.named_parameters())
+        for scaler in scalers:
+            results["scale at the end"] = scaler.get_scale()
+        return results
 
-def _are_apart(weights, train):
-    """Whether ``train(weights, batches)`` saves the data of fewer than three pieces at once."""
+    results = train(weights, batches)
     wide = weights[0][:, :1] * torch.linspace(0.1, 0.2, _WIDE)
     batch = [[torch.ones(rows, _WIDE), torch.ones(rows, 1)] for rows in _ROWS]
     peak = most_held(lambda: train([wide, *weights[1:]], [batch]))
-    return peak < 3 * max(_ROWS) * _WIDE
-
-
-def _run(answer, weights, batches, rate):
-    def train(weights, batches):
-        return _train(weights, batches, rate, answer)
-
-    return train(weights, batches) | {_APART: _are_apart(weights, train)}
-
-
-def _run_scaled(answer, weights, batches, rate, scale, max_norm):
-    def train(weights, batches):
-        scaler = torch.amp.GradScaler("cpu", init_scale=scale)
-
-        def update(net, optimizer, pieces, count):
-            answer(net, optimizer, scaler, pieces, count, max_norm)
-
-        return _train(weights, batches, rate, update) | {"scale at the end": scaler.get_scale()}
-
-    return train(weights, batches) | {_APART: _are_apart(weights, train)}
+    return results | {_APART: peak < 3 * max(_ROWS) * _WIDE}
 
 
 def _trained(weights, batches, rate, max_norm=float("inf")):
@@ -132,4 +117,4 @@ def _expect_scaled(batches, scale, **given):
 
 accumulate = Task("accumulate", _draw, _expect, _run)
 
-accumulate_scaled = Task("accumulate_scaled", _draw_scaled, _expect_scaled, _run_scaled)
+accumulate_scaled = Task("accumulate_scaled", _draw_scaled, _expect_scaled, _run)
