@@ -172,14 +172,12 @@ def _changed(node: ast.stmt) -> set[str]:
     for target in node.targets if isinstance(node, ast.Assign) else ():
         parts = [p for p in ast.walk(target) if isinstance(p, ast.Attribute | ast.Subscript)]
         targets += [part for part in parts if isinstance(part.ctx, ast.Store)]
-    return {name.id for name in map(_changed_object, targets) if isinstance(name, ast.Name)}
-
-
-def _changed_object(target: ast.expr) -> ast.expr:
-    """Return ``x`` for a target such as ``x.y[i]``."""
-    while isinstance(target, ast.Attribute | ast.Subscript):
-        target = target.value
-    return target
+    names = set()
+    for target in targets:
+        while isinstance(target, ast.Attribute | ast.Subscript):
+            target = target.value
+        names |= {target.id} if isinstance(target, ast.Name) else set()
+    return names
 
 
 def needed(names: Iterable[str], cells: Sequence[str], satisfied: Iterable[str]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ that it tried, and the verdict follows.  Displayed, it leaves its data in the no
 evidence from the executed notebooks into the ledger.  No verdict is typed by hand.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,25 +70,29 @@ class Verdict:
 
     def __repr__(self) -> str:
         lines = [f"Claim {self.id} {self.verdict}: {self.claim}"]
-        for case, agrees in self.cases.items():
-            circumstance, article = _split_case(case)
-            lines.append(
-                f"  {MARKS[HOLDS if agrees else FAILS]} {circumstance}Article: {article}. "
-                f"Run: {'yes' if agrees else 'no'}."
-            )
+        for result, article, run in self._tested():
+            lines.append(f"  {MARKS[result]} {article} {run}")
         if self.one_suffices:
             lines.append(f"  {ENOUGH}")
         return "\n".join(lines)
 
+    def _tested(self) -> Iterator[tuple[str, str, str]]:
+        """Yield for each case its result, what the article states about it, and the run's answer.
+
+        A case "two layers: it runs" is a program, and the article's statement about it.
+        """
+        for case, agrees in self.cases.items():
+            program, colon, statement = case.partition(": ")
+            sentence = f"{program[:1].upper()}{program[1:]}. " if colon else ""
+            article = f"{sentence}Article: {statement if colon else case}."
+            yield HOLDS if agrees else FAILS, article, f"Run: {'yes' if agrees else 'no'}."
+
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         rows = ""
-        for case, agrees in self.cases.items():
-            circumstance, article = _split_case(case)
-            result = HOLDS if agrees else FAILS
+        for result, article, run in self._tested():
             rows += (
                 f'<li><span class="judged {result}" aria-hidden="true">{MARKS[result]}</span> '
-                f"<span>{inline(circumstance)}Article: {inline(article)}. "
-                f"<strong>Run: {'yes' if agrees else 'no'}.</strong></span></li>"
+                f"<span>{inline(article)} <strong>{run}</strong></span></li>"
             )
         if self.one_suffices:
             rows += f"<li>{ENOUGH}</li>"
@@ -103,12 +107,6 @@ class Verdict:
             ),
             MIME: {"id": self.id, "verdict": self.verdict, "on": self.on, "cases": self.cases},
         }
-
-
-def _split_case(case: str) -> tuple[str, str]:
-    """Return the tested program as a sentence, if any, and the article's statement about it."""
-    circumstance, colon, article = case.partition(": ")
-    return (f"{circumstance[:1].upper()}{circumstance[1:]}. ", article) if colon else ("", case)
 
 
 def verdict(id: str, cases: Mapping[str, bool], *, one_suffices: bool = False) -> Verdict:

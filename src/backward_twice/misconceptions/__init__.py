@@ -61,9 +61,13 @@ def misconceptions_of(question: str) -> tuple[Misconception, ...]:
 def with_change(question: str, title: str, change: Sequence[str]) -> Misconception:
     """Return a misconception: the stored answer, changed; the title is ``"<name>: <reply>"``."""
     exercise, _, name = question.partition(".")
-    answer, others = _answer(exercise, f"answer-{name.replace('_', '-')}")
+    grade_id, cells = f"answer-{name.replace('_', '-')}", _code_cells(exercise)
+    # Marks of nbgrader, such as "### BEGIN SOLUTION", are no lines of the answer.
+    lines = dict(cells)[grade_id].splitlines()
+    answer = [line for line in lines if not line.strip().startswith("### ")]
     source = changed(answer, change, f"{question}: {title}")
     defined = defined_names(source)
+    others = [without_magic(other) for id, other in cells if id != grade_id]
     context = "\n".join(needed(used_names(source) - defined, others, defined))
     title_name, _, reply = title.partition(": ")
     return Misconception(title_name, reply, source, context)
@@ -85,14 +89,6 @@ def _code_cells(exercise: str) -> tuple[tuple[str, str], ...]:
         for cell in json.loads(solution(exercise).read_text(encoding="utf-8"))["cells"]
         if cell["cell_type"] == "code" and "solution-only" not in cell["metadata"].get("tags", ())
     )
-
-
-def _answer(exercise: str, grade_id: str) -> tuple[list[str], list[str]]:
-    """Return an answer cell's lines, without ``###`` marks, and the solution's other code cells."""
-    sources = dict(_code_cells(exercise))
-    lines = sources[grade_id].splitlines()
-    others = [without_magic(source) for name, source in _code_cells(exercise) if name != grade_id]
-    return [line for line in lines if not line.strip().startswith("### ")], others
 
 
 def solution(exercise: str) -> Path:
