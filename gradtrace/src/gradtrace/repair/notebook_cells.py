@@ -25,18 +25,8 @@ _FOREIGN_CELL = re.compile(r"%%(?!time\b|capture\b)")
 def script_of(cells: Mapping[int, str]) -> str:
     """Return the Python cells as one script, each below its number, without their magics.
 
-    >>> print(script_of({1: "%%time\\nx = 1", 2: "!ls", 3: "%%bash\\nls", 4: "\\n%time x += 1"}))
-    # Cell In[1]
-    <BLANKLINE>
-    x = 1
-    <BLANKLINE>
-    # Cell In[2]
-    <BLANKLINE>
-    <BLANKLINE>
-    # Cell In[4]
-    <BLANKLINE>
-    x += 1
-    <BLANKLINE>
+    >>> script_of({1: "%%time\\nx = 1", 2: "!ls", 3: "%%bash\\nls", 4: "\\n%time x += 1"})
+    '# Cell In[1]\\n\\nx = 1\\n\\n# Cell In[2]\\n\\n\\n# Cell In[4]\\n\\nx += 1\\n'
     """
     return "\n".join(
         # An empty line takes the place of a magic, so that the other lines keep their numbers.

@@ -16,16 +16,11 @@ _REFERENCE_CALLS = 50  # beyond the failing one: the losses of a loop, added up
 
 @dataclass
 class Proof:
-    """The result for a program.
+    """The result for a program: its first run, the candidates, and the judgements of those run.
 
-    Attributes:
-        original: its first run.
-        repeats: whether a second run did the same.
-        listed: the candidates.
-        judgements: one for each candidate that was run.
-        accepted: the repairs that hold, the best first, one for each way to train.  If there are
-            several, the reader decides.
-        equivalent: the repairs that train exactly as one of the accepted ones does.
+    ``repeats`` is whether a second run did the same.  ``accepted`` are the repairs that hold, the
+    best first, one for each way to train: if there are several, the reader decides.  The
+    ``equivalent`` ones train exactly as one of them does.
     """
 
     original: ProgramRun
