@@ -93,7 +93,8 @@ def describe(
         nodes = []
         for node, successors in zip(live, links, strict=True):
             if (leaf := leaves.get(node)) is not None:
-                nodes.append(_leaf_node(node, leaf))
+                output = _torch.Output(leaf.shape, leaf.dtype)
+                nodes.append(Node(name_of(node), NOTHING_SAVED, (), (), None, leaf, (output,)))
             else:
                 outputs = _torch.outputs_of(node) if with_outputs else ()
                 nodes.append(_read_node(node, tuple(successors), outputs, roles))
@@ -102,11 +103,6 @@ def describe(
 
 def _leaf(variable: torch.Tensor, names: Mapping[int, str]) -> Leaf:
     return Leaf(*_tensor(variable), variable.grad is not None, names.get(id(variable)))
-
-
-def _leaf_node(node: _torch.LiveNode, leaf: Leaf) -> Node:
-    output = _torch.Output(leaf.shape, leaf.dtype)
-    return Node(name_of(node), NOTHING_SAVED, (), (), None, leaf, (output,))
 
 
 def _read_node(
@@ -164,12 +160,9 @@ def _layout(node: _torch.LiveNode) -> _Layout:
 
 def _slot(name: str, custom: bool) -> tuple[str, _Getter, _Getter]:
     checked = attrgetter("saved_tensors" if custom else _torch.CHECKED_SAVED + name)
-    data_readable = _torch.SAVED_TENSORS_SHOW_THEIR_DATA
-    return (
-        name,
-        attrgetter(_torch.RAW_SAVED + name) if data_readable else _unpacking(checked),
-        checked,
-    )
+    if _torch.SAVED_TENSORS_SHOW_THEIR_DATA:
+        return name, attrgetter(_torch.RAW_SAVED + name), checked
+    return name, _unpacking(checked), checked
 
 
 def name_of(node: _torch.LiveNode) -> str:

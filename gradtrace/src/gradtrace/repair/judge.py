@@ -83,7 +83,9 @@ class Judge:
     def __init__(self, original: ProgramRun, reference: ProgramRun | None = None):
         self.original = original
         self.failing_call = original.failing_call
-        self.trained = self._trained()
+        parameters = {key for optimizer in original.optimizers for key in optimizer.keys}
+        # Without an optimizer, the parameters that the program itself updates; None if unknown.
+        self.trained = parameters or original.updated_by_hand or None
         self.diagnosis = original.diagnosis or {}
         self.family, self.cause = self.diagnosis.get("family"), self.diagnosis.get("cause")
         self._is_silent = self.family == "silent"
@@ -113,11 +115,6 @@ class Judge:
         return not any(call.failed for call in calls) and all(
             map(equal_losses, self.original.calls, calls)
         )
-
-    def _trained(self) -> set[str] | None:
-        """Return the optimizers' parameters, or else those that the program updates, or None."""
-        parameters = {key for optimizer in self.original.optimizers for key in optimizer.keys}
-        return parameters or self.original.updated_by_hand or None
 
     def judge(self, candidate: Candidate, run: ProgramRun) -> Judgement:
         """Judge one candidate alone; see also :meth:`compare`."""
