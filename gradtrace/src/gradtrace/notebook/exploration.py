@@ -152,9 +152,10 @@ class Exploration:
 
     def __repr__(self) -> str:
         lines = [f"{self.__name__}: {len(self._stored)} setting(s)"]
-        for setting, stored in zip(self._settings(), self._stored, strict=True):
+        named = [[f"{c.name}={label}" for label, _ in c.options] for c in self.controls.values()]
+        for setting, stored in zip(itertools.product(*named), self._stored, strict=True):
             end = textwrap.shorten(describe_outcome(stored)[0], 90, placeholder=" ...")
-            lines.append(f"  {setting}: {end}")
+            lines.append(f"  {', '.join(setting)}: {end}")
         return "\n".join(lines)
 
     def _indices(self) -> list[int | None]:
@@ -211,13 +212,6 @@ class Exploration:
         }
         cell = {"definitions": definitions(self._edits.original), "arguments": arguments}
         return self._edits.data() | {"cell": cell}
-
-    def _settings(self) -> list[str]:
-        named = [
-            [f"{control.name}={label}" for label, _ in control.options]
-            for control in self.controls.values()
-        ]
-        return [", ".join(setting) for setting in itertools.product(*named)]
 
     def to_html(self, path: str | Path) -> None:
         """Write a page that plays every setting: one file that works without a server.

@@ -104,11 +104,8 @@ class Edits:
 
     def _in_place_of(self, line: int, combination: Combination) -> list[str]:
         """Return the lines that a combination of edits puts in the place of a line."""
-        touching = [
-            self.edits[index].changes[line]
-            for index in combination
-            if line in self.edits[index].changes
-        ]
+        changes = (self.edits[index].changes for index in combination)
+        touching = [of_edit[line] for of_edit in changes if line in of_edit]
         replacements = [texts for texts in touching if None not in texts]
         lines: list[str | None] = [*replacements[0]] if replacements else [self.lines[line]]
         for texts in touching:
@@ -174,13 +171,9 @@ def compiled(function: FunctionType, source: str) -> FunctionType:
     lines = [*("\n" * (first - 1)), *source.splitlines(keepends=True)]
     linecache.cache[filename] = len(source), None, lines, filename
     cells = dict(zip(free, function.__closure__ or (), strict=True))
-    edited = FunctionType(
-        code,
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        tuple(cells[name] for name in code.co_freevars),
-    )
+    closure = tuple(cells[name] for name in code.co_freevars)
+    edited = FunctionType(code, function.__globals__, function.__name__, closure=closure)
+    edited.__defaults__ = function.__defaults__
     edited.__kwdefaults__ = function.__kwdefaults__
     edited.__qualname__ = function.__qualname__
     return edited
@@ -218,13 +211,10 @@ def _collect(function: FunctionType, statements: dict[str, None], names: set[str
         if isinstance(value, ModuleType):
             parent, _, last = value.__name__.rpartition(".")
             alias = "" if value.__name__ == name else f" as {name}"
-            is_submodule = parent and last == name
-            imported = (
-                f"from {parent} import {name}"
-                if is_submodule
-                else f"import {value.__name__}{alias}"
-            )
-            statements[imported] = None
+            if parent and last == name:
+                statements[f"from {parent} import {name}"] = None
+            else:
+                statements[f"import {value.__name__}{alias}"] = None
         elif isinstance(value, FunctionType) and module == function.__module__:
             _collect(value, statements, names)
             source = read_function_source(name, value.__code__).lines.values()
@@ -244,9 +234,8 @@ def _collect(function: FunctionType, statements: dict[str, None], names: set[str
 def _class_source(name: str, method: CodeType) -> str:
     """Return a class's source, located through a method because a notebook cell has no file."""
     lines = linecache.getlines(method.co_filename)
-    classes = (
-        node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.ClassDef)
-    )
+    nodes = ast.walk(ast.parse("".join(lines)))
+    classes = (node for node in nodes if isinstance(node, ast.ClassDef))
     definition = next(node for node in classes if node.name == name)
     return "".join(lines[definition.lineno - 1 : definition.end_lineno]).rstrip()
 

@@ -163,7 +163,7 @@ class Judge:
         judgement.evidence = self._evidence(candidate, run, judgement.question)
         return judgement
 
-    def compare(self, judgements: Iterable[Judgement]) -> None:
+    def compare(self, judgements: list[Judgement]) -> None:
         """Reject each repair that does not train all parameters that repairs without a question do.
 
         Before that, out-of-place edits that train as a clone does are judged as the clone is, and
@@ -172,7 +172,6 @@ class Judge:
         """
         if self.trained is None:
             return
-        judgements = list(judgements)
         copies = [j for j in judgements if j.candidate.repair == kinds.CLONE_WRITTEN and j.evidence]
         for judgement in judgements:  # a new tensor in place of a copy that is written
             for copy in copies if judgement.candidate.repair == kinds.OUT_OF_PLACE else ():

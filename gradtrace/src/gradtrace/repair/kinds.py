@@ -5,22 +5,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Repair:
-    """A kind of repair.
+    """A kind of repair; textbook idioms have the smallest ranks, and come first.
 
-    Attributes:
-        name: its identifier in the JSON output.
-        rank: kinds with smaller ranks come first: textbook idioms, then repeated forward passes,
-            then arguments that limit or keep the graph.
-        when: completes the sentence "it is right if …".
-        cuts: whether it removes gradients.
-        keeps: whether it leaves the value of every loss unchanged, including the failing call's.
+    Repeated forward passes are next, then arguments that limit or keep the graph.
     """
 
-    name: str
+    name: str  # its identifier in the JSON output
     rank: int
-    when: str
-    cuts: bool = False
-    keeps: bool = True
+    when: str  # completes the sentence "it is right if …"
+    cuts: bool = False  # whether it removes gradients
+    keeps: bool = True  # whether every loss keeps its value, including the failing call's
 
 
 CREATE_GRAPH = Repair("create_graph", 10, "the gradient is to be differentiated")

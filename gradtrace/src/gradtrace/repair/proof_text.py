@@ -33,9 +33,7 @@ def text(
 ) -> str:
     """Render the proof as text for the terminal.
 
-    Args:
-        diff: renders the edit of a candidate.
-        rename: rewrites the line numbers in a line of prose, such as into those of cells.
+    ``rename`` rewrites the line numbers in a line of prose, such as into those of cells.
     """
     lines = _lines(proof)
     return "\n".join(diff(x) if isinstance(x, Candidate) else rename(x) for x in lines)

@@ -73,14 +73,6 @@ class ObservedCall:
     """A backward call of the program.  Parameters are named by their keys (`ProgramRun.names`).
 
     Attributes:
-        number: counts from 1.
-        site: the user's lines that were running, innermost first.
-        text: the source of the innermost two.
-        losses: samples of the first four tensors on which backward was called.
-        operations: counts the types of the nodes in the graph, without leaves.
-        oldest_node: the sequence number of the oldest node of the graph.
-        saved_bytes: the size of the saved tensors, leaves excluded.
-        leaves: the leaves of the graph.
         stale_leaves: those that were modified after this graph had used them, and after another
             backward call had run.
         upstream: pairs of optimizers (x, y): an operation on y's parameters uses a value that was
@@ -88,32 +80,30 @@ class ObservedCall:
         consumers: the lines of operations that take a part of the graph that is freed, or older
             than the last call from this site, or computed from the parameters of fewer optimizers
             than their result; in the last case with these optimizers.
-        accumulates: False for ``autograd.grad``, which adds nothing to ``.grad``.
         unconnected: whether the losses depend on none of the tensors whose gradients it computes.
         gradients: what the call added to ``.grad``; discarded in the middle of a long run.
         truncated: what it would have added without the nodes that are older than the previous call
             from the same site; only for the failing call of a reference run.
-        failed: whether it raised.
         loses_gradient: of a reference run, whether an operation before it lost a gradient; None if
             it may have (:class:`~gradtrace._torch_hooks.AllowRefused`).
     """
 
-    number: int
-    site: tuple[ProgramLine, ...]
-    text: str
-    losses: tuple[Sample, ...]
-    operations: Counter[str]
-    oldest_node: int
-    saved_bytes: int
-    leaves: frozenset[str]
+    number: int  # from 1
+    site: tuple[ProgramLine, ...]  # the user's lines that were running, innermost first
+    text: str  # the source of the innermost two
+    losses: tuple[Sample, ...]  # of the first four tensors on which backward was called
+    operations: Counter[str]  # the types of the nodes in the graph, without leaves
+    oldest_node: int  # the sequence number of the oldest node
+    saved_bytes: int  # of the saved tensors, leaves excluded
+    leaves: frozenset[str]  # of the graph
     stale_leaves: frozenset[str]
     upstream: frozenset[tuple[int, int]]
     consumers: tuple[tuple[ProgramLine, frozenset[int]], ...] = ()
-    accumulates: bool = True
+    accumulates: bool = True  # False for autograd.grad, which adds nothing to .grad
     unconnected: bool = False
     gradients: Gradients = field(default_factory=dict)
     truncated: Gradients | None = None
-    failed: bool = False
+    failed: bool = False  # whether it raised
     loses_gradient: bool | None = False
 
     @property
@@ -166,24 +156,22 @@ class ProgramRun:
     """Everything that was observed in a run.
 
     Attributes:
-        status: ``"raised"``, ``"ended"``, or ``"enough"`` or ``"time"`` when it was stopped.
         raised_at: the user's lines in the traceback, innermost first.
         names: the parameters as the program calls them, by key.
-        gradients: what is in their ``.grad`` at the end.
         updated_by_hand: the parameters that the program itself modified after a backward call.
         replaced: the parameters that were replaced by another tensor, with the number of the
             backward call before which that was noticed.
         graph_variables: those with a graph in the frames of the traceback.
     """
 
-    status: str = "ended"
+    status: str = "ended"  # or "raised"; or "enough" or "time", if it was stopped
     error: str | None = None
     raised_at: tuple[ProgramLine, ...] = ()
     torch: str = ""
     events: list[ObservedCall | GradientsCleared | StepTaken] = field(default_factory=list)
     optimizers: list[OptimizerInfo] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
-    gradients: Gradients = field(default_factory=dict)
+    gradients: Gradients = field(default_factory=dict)  # in .grad at the end
     updated_by_hand: set[str] = field(default_factory=set)
     replaced: dict[str, int] = field(default_factory=dict)
     graph_variables: list[GraphVariable] = field(default_factory=list)

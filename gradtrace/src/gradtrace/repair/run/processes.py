@@ -86,7 +86,6 @@ class Launcher:
 
         Args:
             edits: the new text of each changed file, by absolute path.
-            limits: when the run is stopped.
             reference: if it is not empty, retain every graph and copy every saved tensor, so that
                 each backward call computes the derivative of its loss as the program's statements
                 define it.  With ``"allowed"`` the operations that autograd refuses run too; with
