@@ -67,7 +67,7 @@ def test_every_edit_gives_the_gradients_of_the_program_written_by_hand():
 
 
 def test_edits_that_replace_one_line_exclude_each_other():
-    labels = Edits(two_losses, EDITS, 64).labels
+    labels = Edits(two_losses, EDITS).labels
     assert labels == ["as written", *EDITS, "retain + recompute", "add + recompute",
                       "recompute + move"]  # fmt: skip
 

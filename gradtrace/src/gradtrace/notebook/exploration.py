@@ -370,7 +370,7 @@ def explore(
             "any, use trace(f)"
         )
     by_name, constants = controls_of(function, controls)
-    variants = Edits(function, edits, MAX_SETTINGS) if edits else None
+    variants = Edits(function, edits) if edits else None
     if variants is not None:
         dropdown = ipywidgets.Dropdown(options=variants.labels, description=_EDITS)
         options = tuple((label, label) for label in variants.labels)

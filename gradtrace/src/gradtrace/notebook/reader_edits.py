@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from gradtrace.notebook.controls import MAX_SETTINGS
 from gradtrace.questions import line_of
 from gradtrace.tracing.function_source import read_function_source
 
@@ -47,15 +48,10 @@ class Edits:
     Raises:
         TypeError: ``function`` is not a plain Python function.
         ValueError: a line cannot be found, a combination of edits is not a valid program, or there
-            are more combinations than ``limit``.
+            are more than ``MAX_SETTINGS`` combinations.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        edits: Mapping[str, Mapping[int | str, str]],
-        limit: int,
-    ):
+    def __init__(self, function: Callable[..., Any], edits: Mapping[str, Mapping[int | str, str]]):
         if not isinstance(function, FunctionType):
             raise TypeError(
                 f"edits= needs a function defined with def, but {function!r} is a "
@@ -64,7 +60,7 @@ class Edits:
         self.original = function
         self.lines = read_function_source(function.__name__, function.__code__).lines
         self.edits = [self._edit(name, changes) for name, changes in edits.items()]
-        self.combinations = self._combinations(limit)
+        self.combinations = self._combinations()
         names = [[self.edits[k].name for k in combination] for combination in self.combinations]
         self.labels = [" + ".join(made) or UNEDITED for made in names]
         self._functions = {
@@ -86,7 +82,7 @@ class Edits:
             )
         return ReaderEdit(name, by_line)
 
-    def _combinations(self, limit: int) -> list[Combination]:
+    def _combinations(self) -> list[Combination]:
         """Return every set of edits of which no two replace the same line, small sets first."""
         combinations: list[Combination] = [()]
         for index, edit in enumerate(self.edits):
@@ -95,10 +91,11 @@ class Edits:
                 for combination in combinations
                 if not any(edit.replaced & self.edits[k].replaced for k in combination)
             ]
-            if len(combinations) > limit:
+            if len(combinations) > MAX_SETTINGS:
                 raise ValueError(
                     f"the {len(self.edits)} edits of {self.original.__name__} have more than "
-                    f"{limit} combinations, and {limit} is the limit: list fewer edits"
+                    f"{MAX_SETTINGS} combinations, and {MAX_SETTINGS} is the limit: "
+                    "list fewer edits"
                 )
         return sorted(combinations, key=lambda combination: (len(combination), combination))
 
