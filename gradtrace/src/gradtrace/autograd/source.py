@@ -11,18 +11,9 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from gradtrace.autograd import syntax
 from gradtrace.autograd.frames import Chain, Location, user_frames
-from gradtrace.autograd.syntax import (
-    Function,
-    Loop,
-    detached_in_place,
-    is_straight_through,
-    names,
-    pairs_of,
-    passed_on,
-    without_index,
-    written_in_place,
-)
+from gradtrace.autograd.syntax import Function, Loop
 
 Scope = ast.Module | Function
 FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
@@ -62,7 +53,7 @@ def expression_read(made: Chain, read: Chain) -> str | None:
         if made_at != read_at:
             file = code.co_filename
             making, reading = (simple_statement(file, line) for line in (made_at, read_at))
-            return None if making is None or reading is None else passed_on(making, reading)
+            return None if making is None or reading is None else syntax.passed_on(making, reading)
     return None
 
 
@@ -81,7 +72,7 @@ def is_conditional(place: Location) -> bool:
 def _depends(node: Any) -> bool:
     """Whether a node is an ``if``, except of ``__name__``, or a call ``set_grad_enabled(flag)``."""
     if not isinstance(node, ast.Call):
-        return "__name__" not in names(node.test, ast.Load)
+        return "__name__" not in syntax.names(node.test, ast.Load)
     switches = ast.unparse(node.func).rpartition(".")[2] == "set_grad_enabled"
     return switches and not all(isinstance(argument, ast.Constant) for argument in node.args)
 
@@ -132,7 +123,7 @@ def in_place_writes(file: str) -> Iterator[Write]:
     for scope in _nodes(file, *SCOPES):
         nodes = [*own_nodes(scope)]
         for node in nodes:
-            target = written_in_place(node)
+            target = syntax.written_in_place(node)
             if target is not None and isinstance(node, ast.stmt | ast.expr):
                 name = ast.unparse(target)
                 values = (value_of(node, name) or _unpacked(node, name) for node in nodes)
@@ -147,25 +138,26 @@ def writes_at(place: Location) -> list[Write]:
 def detached_at(place: Location) -> str | None:
     """Return the tensor that a line detaches in place."""
     calls = (call for call in _nodes(place.file, ast.Call) if covers(call, place.line))
-    return next((ast.unparse(x) for x in map(detached_in_place, calls) if x is not None), None)
+    tensors = map(syntax.detached_in_place, calls)
+    return next((ast.unparse(tensor) for tensor in tensors if tensor is not None), None)
 
 
 def has_straight_through(place: Location) -> bool:
     """Whether a line adds ``(y - x).detach()`` to ``x``."""
     sums = (node for node in _nodes(place.file, ast.BinOp) if covers(node, place.line))
-    return any(map(is_straight_through, sums))
+    return any(map(syntax.is_straight_through, sums))
 
 
 def value_of(node: ast.AST, name: str) -> ast.expr | None:
     """Return the value that an assignment gives to a name; for tuples the value at its position."""
-    pairs = pairs_of(node) if isinstance(node, ast.Assign) else []
+    pairs = syntax.pairs_of(node) if isinstance(node, ast.Assign) else []
     return next((value for target, value in pairs if target == name), None)
 
 
 def _unpacked(node: ast.AST, name: str) -> ast.expr | None:
     """Return the value from which an assignment unpacks a variable, among others."""
     targets = node.targets if isinstance(node, ast.Assign) else []
-    unpacks = any(name in names(t, ast.Store) for t in targets if isinstance(t, ast.Tuple))
+    unpacks = any(name in syntax.names(t, ast.Store) for t in targets if isinstance(t, ast.Tuple))
     return node.value if isinstance(node, ast.Assign) and unpacks else None
 
 
@@ -201,9 +193,9 @@ def _filled(scope: ast.AST | None) -> Iterator[ast.expr]:
             case ast.Name(ctx=ast.Store()) | ast.Attribute(ctx=ast.Store()):
                 yield node
             case ast.Subscript(ctx=ast.Store()):
-                yield without_index(node)
+                yield syntax.without_index(node)
             case ast.Call(func=ast.Attribute(value=target, attr=name)) if name in _CHANGES:
-                yield without_index(target)
+                yield syntax.without_index(target)
 
 
 def last_return(code: CodeType) -> tuple[Location | None, list[str]]:

@@ -22,17 +22,9 @@ import torch
 
 from gradtrace import _torch
 from gradtrace._torch_hooks import AllowRefused
+from gradtrace.autograd import traversal
 from gradtrace.autograd.frames import contents, namespace, reach, user_frames
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import (
-    leaves_first,
-    roots_of,
-    sources,
-    undisturbed,
-    upstream,
-    users_of,
-    walk,
-)
 from gradtrace.repair.run.observations import (
     Gradients,
     GradientsCleared,
@@ -122,9 +114,9 @@ class Recorder(Listener):
             return  # inside another call, such as a checkpoint's; or the compiler only traces
         frames = list(user_frames(sys._getframe(1)))
         site = tuple(map(_line_of, frames))
-        with undisturbed(), torch.no_grad():
+        with traversal.undisturbed(), torch.no_grad():
             self._name_parameters(frames)
-            live, links = walk(roots_of(outputs))
+            live, links = traversal.walk(traversal.roots_of(outputs))
             function, requested = _requested(sys._getframe(1))
             leaves = self._leaves_of(live, frames)
             owners = {
@@ -146,7 +138,7 @@ class Recorder(Listener):
                 _saved_bytes(outputs),
                 frozenset(leaves.values()),
                 self._stale(live, links, leaves, call),
-                frozenset(upstream(owners, links)),
+                frozenset(traversal.upstream(owners, links)),
                 self._consumers(live, links, owners, self._last_at.get(site, -1)),
                 function != "grad",
                 bool(requested) and requested.isdisjoint(live),
@@ -169,7 +161,7 @@ class Recorder(Listener):
         if error is not None:
             running.failed = True
             return
-        with undisturbed(), torch.no_grad():
+        with traversal.undisturbed(), torch.no_grad():
             for key, gradient in self._gradients().items():
                 change = gradient.minus(self._gradients_before.get(key))
                 if change.norm:
@@ -183,7 +175,7 @@ class Recorder(Listener):
         if reference not in self._optimizers:
             self._optimizers.append(reference)
         index = self._optimizers.index(reference)
-        with undisturbed(), torch.no_grad():
+        with traversal.undisturbed(), torch.no_grad():
             self._name_parameters(list(user_frames(sys._getframe(1))))
             gradients = self._gradients(parameters_of(optimizer))
         calls = {key: tuple(self._accumulated.get(key, ())) for key in gradients}
@@ -202,7 +194,7 @@ class Recorder(Listener):
 
     def close(self) -> ProgramRun:
         """Return the record, with the state at the end of the run."""
-        with undisturbed(), torch.no_grad():
+        with traversal.undisturbed(), torch.no_grad():
             self._name_parameters(())  # of a program that failed before its first backward call
             gradients = self._gradients().items()
             self.run.gradients = {key: sample for key, sample in gradients if sample.norm}
@@ -327,7 +319,7 @@ class Recorder(Listener):
         call: BackwardCall,
     ) -> frozenset[str]:
         """Return the leaves modified after this graph had used them and another call had run."""
-        users = users_of(links)
+        users = traversal.users_of(links)
         keys = set()
         for i, key in leaves.items():
             first_use = min((_torch.sequence_nr(live[j]) for j in users[i]), default=None)
@@ -348,7 +340,7 @@ class Recorder(Listener):
         since: int,
     ) -> tuple[tuple[ProgramLine, frozenset[int]], ...]:
         """Return the lines of operations that take a freed, an older, or another network's part."""
-        reached = sources(owners, links)  # with one optimizer, all alike
+        reached = traversal.sources(owners, links)  # with one optimizer, all alike
         consumers: list[tuple[ProgramLine, frozenset[int]]] = []
         for i, j in ((i, j) for i, successors in enumerate(links) for j in successors):
             if isinstance(live[i], _torch.LEAF) or isinstance(live[j], _torch.LEAF):
@@ -381,7 +373,7 @@ def _requested(frame: FrameType | None) -> tuple[str, set[Any]]:
     while frame is not None:
         if frame.f_code.co_filename == _torch.AUTOGRAD_FILE:
             inputs = frame.f_locals.get("inputs_tuple", frame.f_locals.get("inputs"))
-            return frame.f_code.co_name, {*roots_of(() if inputs is None else inputs)}
+            return frame.f_code.co_name, {*traversal.roots_of(() if inputs is None else inputs)}
         frame = frame.f_back
     return "", set()
 
@@ -442,14 +434,14 @@ def graph_variables(frames: Mapping[FrameType, ProgramLine]) -> list[GraphVariab
     freed: dict[Any, bool] = {}
 
     def has_freed_nodes(root: Any) -> bool:
-        live, links = walk([root]) if root not in freed else ([], [])
-        for i in leaves_first(links):
+        live, links = traversal.walk([root]) if root not in freed else ([], [])
+        for i in traversal.leaves_first(links):
             if live[i] not in freed:
                 inputs_freed = any(freed[live[j]] for j in links[i])
                 freed[live[i]] = freed_by(live[i]) is not None or inputs_freed
         return freed[root]
 
-    with undisturbed():
+    with traversal.undisturbed():
         return [
             GraphVariable(match.name, _container(match.owners), line, has_freed_nodes(node))
             for frame, line in frames.items()
