@@ -39,7 +39,6 @@ from gradtrace.repair.run.observations import (
     equal_gradients,
     equal_losses,
     last_of_equal_weights,
-    part_of,
     sum_of,
     trains_alike,
 )
@@ -345,8 +344,7 @@ class Judge:
             may_truncate = candidate.repair.cuts or not candidate.repair.keeps
             if expected.truncated is not None and may_truncate and not is_at_use:
                 expectations.append(expected.truncated)
-            gradients = part_of(call.gradients, keys)
-            if not any(equal_gradients(part_of(e, keys), gradients) for e in expectations):
+            if not any(equal_gradients(e, call.gradients, keys) for e in expectations):
                 return call.number
         return None
 
@@ -379,8 +377,7 @@ class Judge:
             gradients = sum_of(gradients, call.gradients)
             if count >= terms and abs(value - total.value) <= SAME * max(1.0, abs(value)):
                 keys = self._meant_keys(run, total, gradients.keys() | total.gradients.keys())
-                pair = part_of(gradients, keys), part_of(total.gradients, keys)
-                if call.failed or equal_gradients(*pair):
+                if call.failed or equal_gradients(gradients, total.gradients, keys):
                     return None
                 return "the gradient of the new loss is not the sum of their gradients"
         return "the new loss is not the sum of the two losses"

@@ -258,15 +258,15 @@ class RunLimits(NamedTuple):
 # Two runs compared.
 
 
-def equal_gradients(first: Gradients, second: Gradients) -> bool:
-    """Whether all gradients are equal up to rounding errors; a missing gradient is zero."""
-    zero, keys = Sample(()), first.keys() | second.keys()
+def equal_gradients(first: Gradients, second: Gradients, keys: set[str] | None = None) -> bool:
+    """Whether all gradients, or those of ``keys``, are equal up to rounding errors.
+
+    A missing gradient is zero.
+    """
+    zero = Sample(())
+    keys = first.keys() | second.keys() if keys is None else keys
     pairs = ((first.get(key, zero), second.get(key, zero)) for key in keys)
     return not any(max(a.norm, b.norm) > ZERO and a.distance(b) >= SAME for a, b in pairs)
-
-
-def part_of(gradients: Gradients, keys: set[str]) -> Gradients:
-    return {key: gradients[key] for key in keys & gradients.keys()}
 
 
 def sum_of(first: Gradients, second: Gradients) -> Gradients:
@@ -281,8 +281,7 @@ def trains_alike(first: ProgramRun, second: ProgramRun, trained: set[str] | None
     end are compared, of ``trained`` or of all parameters.
     """
     if not first.steps and not second.steps:
-        keys = first.gradients.keys() | second.gradients.keys() if trained is None else trained
-        return equal_gradients(part_of(first.gradients, keys), part_of(second.gradients, keys))
+        return equal_gradients(first.gradients, second.gradients, trained)
     optimizers = ({step.optimizer for step in run.steps} for run in (first, second))
     return len(set(map(frozenset, optimizers))) == 1 and not [*_different_steps(first, second)]
 
