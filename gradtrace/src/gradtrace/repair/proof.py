@@ -19,8 +19,8 @@ class Proof:
     """The result for a program: its first run, the candidates, and the judgements of those run.
 
     ``repeats`` is whether a second run did the same.  ``accepted`` are the repairs that hold, the
-    best first, one for each way to train: if there are several, the reader decides.  The
-    ``equivalent`` ones train exactly as one of them does.
+    best first, one for each way to train: if there are several, the reader decides.  Repairs that
+    train exactly as an accepted repair does are in ``equivalent``.
     """
 
     original: ProgramRun
