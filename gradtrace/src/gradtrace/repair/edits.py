@@ -18,6 +18,7 @@ Node = TypeVar("Node", bound=ast.AST)
 class Edit(NamedTuple):
     """A replacement of the bytes from ``start`` to before ``end`` of a file's text in UTF-8."""
 
+    source: "Source"
     start: int
     end: int
     text: str
@@ -66,9 +67,9 @@ class Source:
         return self.edited(edits).encode()[start : end + added].decode()
 
     def edited(self, edits: Iterable[Edit]) -> str:
-        """Return the file's text with these edits applied."""
+        """Return the file's text with these edits of it applied."""
         parts, position = [], 0
-        for start, end, text in sorted(edits, key=lambda edit: edit[:2]):
+        for _, start, end, text in sorted(edits, key=lambda edit: edit[1:3]):
             parts += [self._bytes[position:start], text.encode()]
             position = max(position, end)
         return b"".join([*parts, self._bytes[position:]]).decode()
@@ -125,6 +126,10 @@ class Source:
         scope = self.scope_of(node)
         return None if isinstance(scope, ast.Module) else scope
 
+    def decorators_of(self, node: ast.AST) -> list[ast.expr]:
+        """Return the decorators of the enclosing function, if any."""
+        return [*getattr(self.scope_of(node), "decorator_list", ())]
+
     def class_of(self, node: ast.AST) -> ast.ClassDef | None:
         classes = (parent for parent in self.parents(node) if isinstance(parent, ast.ClassDef))
         return next(classes, None)
@@ -161,15 +166,15 @@ class Source:
         edits = []
         if before and not indent.strip():
             text = "".join(f"{self._indented(code, indent)}{self._newline}" for code in before)
-            edits.append(Edit(line_start, line_start, text))
+            edits.append(Edit(self, line_start, line_start, text))
         elif before:
-            edits.append(Edit(start, start, "".join(f"{code}; " for code in before)))
+            edits.append(Edit(self, start, start, "".join(f"{code}; " for code in before)))
         if after and self.has_own_lines(statement):
             text = "".join(f"{self._indented(code, indent)}{self._newline}" for code in after)
             is_last = not self._bytes[:line_end].endswith((b"\n", b"\r"))
-            edits.append(Edit(line_end, line_end, self._newline * is_last + text))
+            edits.append(Edit(self, line_end, line_end, self._newline * is_last + text))
         elif after:
-            edits.append(Edit(end, end, "".join(f"; {code}" for code in after)))
+            edits.append(Edit(self, end, end, "".join(f"; {code}" for code in after)))
         return edits
 
     def first_in(self, suite: Sequence[ast.stmt], code: Sequence[str]) -> list[Edit]:
@@ -186,38 +191,38 @@ class Source:
             start, end = self.span(statement)
             previous, following = self.before(statement), self.after(statement)
             if not previous and not following:
-                edits.append(Edit(start, end, "pass"))
+                edits.append(Edit(self, start, end, "pass"))
             elif self.has_own_lines(statement):
-                edits.append(Edit(*self._whole_lines(statement), ""))
+                edits.append(Edit(self, *self._whole_lines(statement), ""))
             elif following and following[0].lineno == statement.end_lineno:
-                edits.append(Edit(start, self.span(following[0])[0], ""))
+                edits.append(Edit(self, start, self.span(following[0])[0], ""))
             else:
-                edits.append(Edit(self.span(previous[-1])[1], end, ""))
+                edits.append(Edit(self, self.span(previous[-1])[1], end, ""))
         return edits
 
     def remove_line(self, node: ast.expr) -> list[Edit]:
         """Remove the lines of an expression, such as a decorator."""
-        return [Edit(*self._whole_lines(node), "")]
+        return [Edit(self, *self._whole_lines(node), "")]
 
     def replace(self, node: ast.AST, text: str) -> list[Edit]:
-        return [Edit(*self.span(node), text)]
+        return [Edit(self, *self.span(node), text)]
 
     def remove_entry(self, entries: Sequence[ast.expr], i: int) -> list[Edit]:
         """Remove one of several expressions that commas separate."""
         (start, end), other = self.span(entries[i]), self.span(entries[i - 1 if i else 1])
-        return [Edit(other[1], end, "") if i else Edit(start, other[0], "")]
+        return [Edit(self, *((other[1], end) if i else (start, other[0])), "")]
 
     def call_method(self, node: ast.expr, name: str) -> list[Edit]:
         """Call a method on an expression, in parentheses if needed."""
         start, end = self.span(node)
         if isinstance(node, _ATOMS):
-            return [Edit(end, end, f".{name}()")]
-        return [Edit(start, start, "("), Edit(end, end, f").{name}()")]
+            return [Edit(self, end, end, f".{name}()")]
+        return [Edit(self, start, start, "("), Edit(self, end, end, f").{name}()")]
 
     def drop_call(self, call: ast.Call) -> list[Edit]:
         """Replace a method call by the object on which the method is called."""
         assert isinstance(call.func, ast.Attribute)
-        return [Edit(self._end_of_operand(call.func.value), self.span(call)[1], "")]
+        return [Edit(self, self._end_of_operand(call.func.value), self.span(call)[1], "")]
 
     def set_keywords(self, call: ast.Call, **values: str) -> list[Edit]:
         """Give a call these keywords, or replace their values."""
@@ -233,25 +238,26 @@ class Source:
         last = max((self.span(argument)[1] for argument in arguments), default=end)
         if missing and arguments and b"," not in self._bytes[last:end]:
             missing[0] = f", {missing[0]}"
-        return [*edits, Edit(end, end, ", ".join(missing))]
+        return [*edits, Edit(self, end, end, ", ".join(missing))]
 
     def unindent(self, block: ast.If | ast.With | ast.AsyncWith, kept: int = 0) -> list[Edit]:
         """Remove a block's head, or move all but the first ``kept`` statements out of the block."""
         start, end = self._whole_lines(block)
         first = self._starts[block.body[kept].lineno - 1]
         if first == start:  # the block stands on the line of its head
-            return [Edit(self.span(block)[0], self.span(block.body[0])[0], "")] if not kept else []
+            head = self.span(block)[0], self.span(block.body[0])[0]
+            return [] if kept else [Edit(self, *head, "")]
         spaces = b" " * (block.body[0].col_offset - block.col_offset)
         lines = self._bytes[first:end].splitlines(keepends=True)
         text = b"".join(line.removeprefix(spaces) for line in lines).decode()
-        return [Edit(first if kept else start, end, text)]
+        return [Edit(self, first if kept else start, end, text)]
 
     def swap_heads(self, outer: ast.With, inner: Loop) -> list[Edit]:
         """Exchange the headers of a ``with`` and of the loop that is its only statement."""
         starts = [self.span(node)[0] for node in (outer, inner, inner.body[0])]
         heads = [self._bytes[a:b].rstrip() for a, b in itertools.pairwise(starts)]
         swapped = zip(starts, heads, reversed(heads), strict=False)
-        return [Edit(start, start + len(old), new.decode()) for start, old, new in swapped]
+        return [Edit(self, start, start + len(old), new.decode()) for start, old, new in swapped]
 
     def indent_under(self, head: str, statements: Sequence[ast.stmt]) -> list[Edit]:
         """Put consecutive statements into a block under this header."""
@@ -260,7 +266,7 @@ class Source:
         indent = self._bytes[start : self.span(statements[0])[0]].decode()
         lines = self._bytes[start:end].decode().splitlines(keepends=True)
         block = "".join(f"    {line}" if line.strip() else line for line in lines)
-        return [Edit(start, end, f"{indent}{head}{self._newline}{block}")]
+        return [Edit(self, start, end, f"{indent}{head}{self._newline}{block}")]
 
     def has_own_lines(self, node: ast.stmt | ast.expr) -> bool:
         """Whether nothing but a comment shares the lines of a node."""

@@ -7,7 +7,7 @@ right is decided by the judge.
 import ast
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gradtrace.autograd.syntax import Loop, reads, statements_computing, writes
@@ -218,29 +218,27 @@ EditRule = Callable[[Failure], Iterable[Candidate]]
 
 
 def edit(
-    repair: Repair,
-    title: str,
-    edits: Mapping[Source, Iterable[Edit]],
-    question: str | None = None,
+    repair: Repair, title: str, edits: Sequence[Edit], question: str | None = None
 ) -> Iterator[Candidate]:
     """Yield a candidate that makes these edits, if they change any text."""
-    texts = {source: source.edited(of_source) for source, of_source in edits.items()}
+    sources = dict.fromkeys(change.source for change in edits)
+    texts = {s: s.edited(change for change in edits if change.source is s) for s in sources}
     changed = {source.path: text for source, text in texts.items() if text != source.text}
     if changed:
         yield Candidate(repair, title, changed, question, _doubt(repair, edits))
 
 
-def _doubt(repair: Repair, edits: Mapping[Source, Iterable[Edit]]) -> str | None:
+def _doubt(repair: Repair, edits: Sequence[Edit]) -> str | None:
     """Return the doubt about an edit that restores gradients inside a custom Function, or None."""
     # Its backward may use copies without a graph, so that a part of it is not differentiated twice,
     # which a run does not reveal.
     if repair not in (CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH):
         return None
-    for source, of_source in edits.items():
+    for source, position, *_ in edits:
         for definition in source.all(ast.ClassDef):
             start, end = source.span(definition)
-            is_edited = any(start < edit.start < end for edit in of_source)
-            if is_edited and any("Function" in source.code(base) for base in definition.bases):
+            is_function = any("Function" in source.code(base) for base in definition.bases)
+            if start < position < end and is_function:
                 return (
                     "runs, but whether this Function can be differentiated twice, running it "
                     "cannot tell: compare with torch.autograd.gradgradcheck"

@@ -35,11 +35,9 @@ def _in_place_statements(failure: Failure) -> list[Statement]:
 
 def _is_update(source: Source, node: ast.stmt) -> bool:
     """Whether a statement is in an ``Optimizer`` subclass or under ``no_grad()``."""
-    definition, function = source.class_of(node), source.function_of(node)
-    bases = [] if definition is None else definition.bases
-    contexts = [] if function is None else [*function.decorator_list]
-    items = [item for block in source.around(node, ast.With) for item in block.items]
-    contexts += [item.context_expr for item in items]
+    bases = getattr(source.class_of(node), "bases", ())
+    items = (item for block in source.around(node, ast.With) for item in block.items)
+    contexts = [*source.decorators_of(node), *(item.context_expr for item in items)]
     return any("Optimizer" in source.code(base) for base in bases) or any(
         "no_grad" in source.code(context) for context in contexts
     )
@@ -70,29 +68,27 @@ def _loop_variables(source: Source, node: ast.stmt) -> set[str]:
 
 def out_of_place(failure: Failure) -> Iterator[Candidate]:
     """Write ``x += y`` as ``x = x + y``, ``x.mul_(y)`` as ``x = x.mul(y)``: each alone, and all."""
-    together: dict[Source, list[Edit]] = {}
-    for statement in _in_place_statements(failure):
-        source, node, line = statement.source, statement.node, statement.line.line
+    together: list[Edit] = []
+    for source, node, place in _in_place_statements(failure):
         if not _is_read_later(source, node):  # another name of the tensor needs the change
             continue
         value, edits = _new_value(source, node), _without_underscores(source, node)
-        title = f"out of place at line {line}"
+        title = f"out of place at line {place.line}"
         if value is not None:
             call = getattr(node, "value", node)
             changed = _receiver(node.target if isinstance(node, ast.AugAssign) else call)
             if changed is None:
                 continue
             new = f"{source.code(changed)} = {value}"
-            title, edits = f"{new}, at line {line}", source.replace(node, new)
-        yield from edit(OUT_OF_PLACE, title, {source: edits})
-        together.setdefault(source, []).extend(edits)
+            title, edits = f"{new}, at line {place.line}", source.replace(node, new)
+        yield from edit(OUT_OF_PLACE, title, edits)
+        together += edits
     yield from edit(OUT_OF_PLACE, "all of them out of place", together)
 
 
 def stack_new_parts(failure: Failure) -> Iterator[Candidate]:
     """Stack new parts, ``x = torch.stack([f(t) for t in x])``, where a loop writes into them."""
-    for statement in failure.running[:1] if failure.cause == "view_changed_inplace" else ():
-        source, member = statement.source, statement.node
+    for source, member, _ in failure.running[:1] if failure.cause == "view_changed_inplace" else ():
         code, written = _new_value(source, member), _loop_variables(source, member)
         for loop in source.around(member, ast.For):
             targets = getattr(loop.target, "elts", [loop.target])
@@ -105,7 +101,7 @@ def stack_new_parts(failure: Failure) -> Iterator[Candidate]:
             code, member, written = f"torch.stack([{code} {head}])", loop, tensors
         if isinstance(member, ast.For):
             line = f"{written.pop()} = {code}"
-            yield from edit(OUT_OF_PLACE, line, {source: source.replace(member, line)})
+            yield from edit(OUT_OF_PLACE, line, source.replace(member, line))
 
 
 def detach_out_of_place(failure: Failure) -> Iterator[Candidate]:
@@ -114,14 +110,14 @@ def detach_out_of_place(failure: Failure) -> Iterator[Candidate]:
         detached = detached_in_place(node.value) if isinstance(node, ast.Expr) else None
         if detached is not None:
             line = f"{source.code(detached)} = {source.code(detached)}.detach()"
-            yield from edit(DETACH_STATE, line, {source: source.replace(node, line)})
+            yield from edit(DETACH_STATE, line, source.replace(node, line))
 
 
 def _without_underscores(source: Source, node: ast.AST) -> list[Edit]:
     """Replace the in-place methods that a statement calls: ``mul`` for ``mul_``."""
     calls = filter(written_in_place, source.all(ast.Call, node))
     ends = [source.span(call.func)[1] for call in calls]
-    return [Edit(end - 1, end, "") for end in ends]
+    return [Edit(source, end - 1, end, "") for end in ends]
 
 
 def _new_value(source: Source, node: ast.stmt) -> str | None:
@@ -143,43 +139,40 @@ def _receiver(call: ast.AST) -> ast.Name | ast.Attribute | ast.Subscript | None:
 
 def without_inplace(failure: Failure) -> Iterator[Candidate]:
     """Give layers and functions ``inplace=False``: each alone, and all of them."""
-    together: dict[Source, list[Edit]] = {}
+    together: list[Edit] = []
     for source in failure.sources:
         keywords = source.all(ast.keyword)
         values = [keyword.value for keyword in keywords if ast.unparse(keyword) == "inplace=True"]
         for value in values if len(values) <= 4 else ():
             title = f"inplace=False at line {value.lineno}"
-            yield from edit(OUT_OF_PLACE, title, {source: source.replace(value, "False")})
-        together[source] = [part for v in values for part in source.replace(v, "False")]
+            yield from edit(OUT_OF_PLACE, title, source.replace(value, "False"))
+        together += (part for value in values for part in source.replace(value, "False"))
     yield from edit(OUT_OF_PLACE, "inplace=False everywhere", together)
 
 
 def clone_the_written(failure: Failure) -> Iterator[Candidate]:
     """Insert ``x = x.clone()`` before an in-place change of ``x``, or before each of them."""
     together: dict[tuple[Source, str], list[Edit]] = {}
-    for statement in _in_place_statements(failure):
-        source, node = statement.source, statement.node
+    for source, node, place in _in_place_statements(failure):
         if _loop_variables(source, node) and not _is_read_later(source, node):
             continue  # the clone would be lost
         for name in sorted(changes_in_place(node)):
             if re.fullmatch(r"[\w.]+", name):
                 tensor = name.removesuffix(".data")
                 line = f"{tensor} = {tensor}.clone()"
-                title = f"{line} before line {statement.line.line}"
+                title = f"{line} before line {place.line}"
                 edits = source.insert(node, before=[line])
-                yield from edit(CLONE_WRITTEN, title, {source: edits})
+                yield from edit(CLONE_WRITTEN, title, edits)
                 together.setdefault((source, line), []).extend(edits)
-    for (source, line), edits in together.items():
-        yield from edit(CLONE_WRITTEN, f"{line} before each in-place change", {source: edits})
+    for (_, line), edits in together.items():
+        yield from edit(CLONE_WRITTEN, f"{line} before each in-place change", edits)
 
 
 def clone_the_operand(failure: Failure) -> Iterator[Candidate]:
     """Clone an operand of the operation that saves the tensor before its in-place change."""
-    if failure.family == "freed":
-        return
     carried = {name.rpartition(".")[2] for name in failure.carried}
-    for statement in failure.at("made_at"):
-        source, value = statement.source, value_of(statement.node)
+    for source, node, place in failure.at("made_at") if failure.family != "freed" else ():
+        value = value_of(node)
         if value is None:
             continue
         operands = [
@@ -194,16 +187,13 @@ def clone_the_operand(failure: Failure) -> Iterator[Candidate]:
         ]
         operands.sort(key=lambda part: source.code(part) not in failure.carried)
         for operand in operands[:4]:
-            title = f"{source.code(operand)}.clone() at line {statement.line.line}"
-            edits = source.call_method(operand, "clone")
-            yield from edit(CLONE_USED, title, {source: edits})
+            title = f"{source.code(operand)}.clone() at line {place.line}"
+            yield from edit(CLONE_USED, title, source.call_method(operand, "clone"))
 
 
 def without_gradient(failure: Failure) -> Iterator[Candidate]:
     """Put the in-place changes of one tensor, or manual updates, under ``torch.no_grad()``."""
-    if failure.family != "leaf_inplace":
-        return
-    for statement in failure.running[:1]:
+    for statement in failure.running[:1] if failure.family == "leaf_inplace" else ():
         source, node = statement.source, statement.node
         block = [node]
         for following in source.after(node):
@@ -220,4 +210,4 @@ def without_gradient(failure: Failure) -> Iterator[Candidate]:
             written = sorted(reads(*block) & failure.variables(statement).keys() - changed)
             names = " and ".join(written)
             question = f"is {names} not to be trained through this change?" if written else None
-            yield from edit(NO_GRAD, title, {source: edits}, question)
+            yield from edit(NO_GRAD, title, edits, question)

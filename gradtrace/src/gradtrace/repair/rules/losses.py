@@ -2,7 +2,7 @@
 
 import ast
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from gradtrace.autograd.syntax import (
@@ -54,12 +54,11 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
                 continue  # a change computes nothing; a sum would not begin at zero
             lines = [source.code(node) for node in repeated]
             title = f"again, before line {statement.line.line}: {'; '.join(lines)}"
-            edits = source.insert(statement.node, before=lines)
-            yield from edit(kinds.FORWARD_AGAIN, title, {source: edits})
+            yield from edit(kinds.FORWARD_AGAIN, title, source.insert(statement.node, before=lines))
         lines = [source.code(node) for node in _from_other_loops(statement, needed)]
         first = repeated[0] if repeated else statement.node
         title = f"again, before line {first.lineno}: {'; '.join(lines)}"
-        yield from edit(kinds.FORWARD_AGAIN, title, {source: source.insert(first, before=lines)})
+        yield from edit(kinds.FORWARD_AGAIN, title, source.insert(first, before=lines))
 
 
 def _before_block(statement: Statement) -> Iterator[Candidate]:
@@ -67,16 +66,11 @@ def _before_block(statement: Statement) -> Iterator[Candidate]:
     source, block = statement.source, statement.source.parent(statement.node)
     if isinstance(block, ast.If) and statement.node in block.body:
         needed = reads(*block.body[: block.body.index(statement.node) + 1])
-        computing = [*statements_computing(source.before(block), needed)][:1]
-        calls = [
-            n
-            for n in computing
-            if isinstance(n.value, ast.Call) and not DRAWS.search(source.code(n))
-        ]
-        for node in calls:
-            title = f"again, before line {block.body[0].lineno}: {source.code(node)}"
-            edits = source.first_in(block.body, [source.code(node)])
-            yield from edit(kinds.FORWARD_AGAIN, title, {source: edits})
+        for node in itertools.islice(statements_computing(source.before(block), needed), 1):
+            code = source.code(node)
+            if isinstance(node.value, ast.Call) and not DRAWS.search(code):
+                title = f"again, before line {block.body[0].lineno}: {code}"
+                yield from edit(kinds.FORWARD_AGAIN, title, source.first_in(block.body, [code]))
 
 
 def _from_other_loops(statement: Statement, needed: set[str]) -> Iterator[ast.Assign]:
@@ -85,10 +79,8 @@ def _from_other_loops(statement: Statement, needed: set[str]) -> Iterator[ast.As
     own_loops = [*source.loops_around(statement.node)]
     last: dict[str, ast.Assign] = {}
     for node in source.statements(source.scope_of(statement.node)):
-        if not isinstance(node, ast.Assign) or node.lineno >= statement.node.lineno:
-            continue
-        for name in writes(node) & needed:
-            last[name] = node
+        if isinstance(node, ast.Assign) and node.lineno < statement.node.lineno:
+            last |= dict.fromkeys(writes(node) & needed, node)
     for node in dict.fromkeys(last.values()):
         loops = [loop for loop in source.loops_around(node) if loop not in own_loops]
         if loops and isinstance(node.value, ast.Call) and not DRAWS.search(source.code(node)):
@@ -107,9 +99,9 @@ class _Action(NamedTuple):
 def _blocks(failure: Failure) -> Iterator[tuple[Source, list[_Action]]]:
     """Yield each block that calls backward: its file, its backward, step and zero_grad calls."""
     suites: list[tuple[Source, list[ast.stmt]]] = []
-    for statement in failure.involved:
-        source, guard = statement.source, statement.source.parent(statement.node)
-        for member in (statement.node, *([guard] if isinstance(guard, ast.If) else [])):
+    for source, node, _ in failure.involved:
+        guard = source.parent(node)
+        for member in (node, *([guard] if isinstance(guard, ast.If) else [])):
             block = source, source.suite_of(member)
             suites += [block] if block not in suites else []
     for source, suite in suites:
@@ -145,33 +137,31 @@ def add_losses(failure: Failure) -> Iterator[Candidate]:
             removal = source.remove(first.node)
             total = f"({first.receiver} + {second.receiver}).backward()"
             edits = [*removal, *source.replace(second.call, total)]
-            yield from edit(kinds.ADD_LOSSES, total, {source: edits})
+            yield from edit(kinds.ADD_LOSSES, total, edits)
             operands = reads(*statements_computing(earlier, {second.receiver}))
             if first.receiver in operands:
                 title = f"{second.receiver}.backward() alone"
-                yield from edit(kinds.TOTAL_ALONE, title, {source: removal})
+                yield from edit(kinds.TOTAL_ALONE, title, removal)
     for statement, loop in itertools.islice(failure.loops, 1):
-        variables = failure.variables(statement)
-        yield from _added_in_loop(statement.source, statement.node, loop, variables)
+        yield from _added_in_loop(failure, statement, loop)
 
 
-def _added_in_loop(
-    source: Source, node: ast.stmt, loop: Loop, variables: Collection[str]
-) -> Iterator[Candidate]:
+def _added_in_loop(failure: Failure, statement: Statement, loop: Loop) -> Iterator[Candidate]:
     """Add the losses of the iterations, and call backward after the loop."""
+    source, node = statement.source, statement.node
     call = call_of(source, node, "backward")
     is_training = call_of(source, loop, "step", "zero_grad") is not None
     if call is None or is_training or not isinstance(call.func, ast.Attribute):
         return
     # If a round used what an earlier one made, the graph would span all rounds.
-    if set(carried_names(loop)) & set(variables) or node not in loop.body:
+    if failure.variables(statement).keys() & carried_names(loop) or node not in loop.body:
         return
     edits = [
         *source.replace(node, f"total = total + {source.code(call.func.value)}"),
         *source.insert(loop, before=["total = 0.0"], after=["total.backward()"]),
     ]
     title = "add the losses of the loop, one backward() call after it"
-    yield from edit(kinds.ADD_ROUNDS, title, {source: edits})
+    yield from edit(kinds.ADD_ROUNDS, title, edits)
 
 
 def clear_gradients(failure: Failure) -> Iterator[Candidate]:
@@ -183,7 +173,7 @@ def clear_gradients(failure: Failure) -> Iterator[Candidate]:
                 line = f"{second.receiver}.zero_grad()"
                 edits = source.insert(first.node, before=[line])
                 title = f"{line} before line {first.node.lineno}"
-                yield from edit(kinds.CLEAR_GRADIENTS, title, {source: edits})
+                yield from edit(kinds.CLEAR_GRADIENTS, title, edits)
 
 
 def order_steps(failure: Failure) -> Iterator[Candidate]:
@@ -200,7 +190,7 @@ def order_steps(failure: Failure) -> Iterator[Candidate]:
         moved = [*removed, *source.insert(last.node, after=moving)]
         if early and len(calls) > 1:
             title = f"{'; '.join(lines)} behind {last.receiver}.backward()"
-            yield from edit(kinds.STEP_LATER, title, {source: moved})
+            yield from edit(kinds.STEP_LATER, title, moved)
         limited: list[Edit] = []
         titles = []
         for action, optimizer in _optimizers_of_losses(source, actions):
@@ -213,9 +203,9 @@ def order_steps(failure: Failure) -> Iterator[Candidate]:
             continue
         title = "; ".join(titles)
         if early:
-            yield from edit(kinds.OWN_INPUTS, f"{title}, steps as they are", {source: limited})
+            yield from edit(kinds.OWN_INPUTS, f"{title}, steps as they are", limited)
             limited = [*limited, *moved]
-        yield from edit(kinds.OWN_INPUTS, title, {source: limited})
+        yield from edit(kinds.OWN_INPUTS, title, limited)
 
 
 def _optimizers_of_losses(source: Source, actions: list[_Action]) -> list[tuple[_Action, str]]:
@@ -254,7 +244,7 @@ def detach_at_consumer(failure: Failure) -> Iterator[Candidate]:
     for (_, source, scope, code), uses in sorted(groups.items(), key=lambda g: len(g[0][-1])):
         edits = [part for _, tensor in uses for part in source.call_method(tensor, "detach")]
         lines = " and ".join(dict.fromkeys(str(tensor.lineno) for _, tensor in uses))
-        yield from edit(kind, f"detach {code} at line {lines}", {source: edits})
+        yield from edit(kind, f"detach {code} at line {lines}", edits)
         # If another loss uses the result, too, the statement is repeated with the tensor detached.
         node, tensor = uses[0]
         readers = [s for s in source.statements(scope) if reads(s) & writes(node)]
@@ -262,8 +252,7 @@ def detach_at_consumer(failure: Failure) -> Iterator[Candidate]:
         if own and len(own) < len(readers) and isinstance(node, ast.Assign):
             line = source.code_with(node, source.call_method(tensor, "detach"))
             title = f"{line}, again before line {own[0].lineno}"
-            edits = source.insert(own[0], before=[line])
-            yield from edit(kind, title, {source: edits})
+            yield from edit(kind, title, source.insert(own[0], before=[line]))
 
 
 def _operands(failure: Failure, statement: Statement) -> list[ast.expr]:
@@ -273,9 +262,8 @@ def _operands(failure: Failure, statement: Statement) -> list[ast.expr]:
     for part in source.all(ast.expr, statement.node):
         parent = source.parent(part)
         is_name = isinstance(part, ast.Name | ast.Attribute | ast.Subscript)
-        if is_name and isinstance(parent, ast.Attribute | ast.Subscript):
-            continue
-        if isinstance(getattr(part, "ctx", None), ast.Store):
+        is_inner = is_name and isinstance(parent, ast.Attribute | ast.Subscript)
+        if is_inner or isinstance(getattr(part, "ctx", None), ast.Store):
             continue
         is_tensor = is_name or isinstance(part, ast.Call | ast.BinOp)
         is_tensor &= known is None or bool({name.id for name in source.all(ast.Name, part)} & known)
@@ -291,4 +279,4 @@ def retain_graph(failure: Failure) -> Iterator[Candidate]:
         if keyword(call, "create_graph") is None:
             title = f"retain_graph=True at line {call.lineno}"
             edits = source.set_keywords(call, retain_graph="True")
-            yield from edit(kinds.RETAIN_GRAPH, title, {source: edits})
+            yield from edit(kinds.RETAIN_GRAPH, title, edits)

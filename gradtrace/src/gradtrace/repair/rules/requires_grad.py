@@ -14,21 +14,17 @@ _OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LBFGS", "NAdam", "
 
 def unfreeze(failure: Failure) -> Iterator[Candidate]:
     """Remove the line that freezes parameters, with a loop around it that does nothing else."""
-    if failure.cause != "frozen_parameters":
-        return
-    for statement in failure.at("began_at"):
-        source, node = statement.source, statement.node
+    is_frozen = failure.cause == "frozen_parameters"
+    for source, node, place in failure.at("began_at") if is_frozen else ():
         loop = next(source.around(node, ast.For), None)
         removable = loop if loop is not None and loop.body == [node] else node
-        title = f"without line {statement.line.line}: {source.code(node)}"
-        yield from edit(SWITCH_ON, title, {source: source.remove(removable)})
+        title = f"without line {place.line}: {source.code(node)}"
+        yield from edit(SWITCH_ON, title, source.remove(removable))
 
 
 def ask_for_trained_parameters(failure: Failure) -> Iterator[Candidate]:
     """Replace ``net.parameters()`` by the parameters that require a gradient."""
-    if failure.cause != "input_off":
-        return
-    for source in failure.sources:
+    for source in failure.sources if failure.cause == "input_off" else ():
         for call in source.all(ast.Call):
             if method_called(call) != "parameters" or call.args or not _is_passed_on(source, call):
                 continue
@@ -36,7 +32,7 @@ def ask_for_trained_parameters(failure: Failure) -> Iterator[Candidate]:
             parent = source.parent(call)
             is_only_argument = isinstance(parent, ast.Call) and len(parent.args) == 1
             edits = source.replace(call, code if is_only_argument else f"({code})")
-            yield from edit(ASK_LESS, f"{code}, at line {call.lineno}", {source: edits})
+            yield from edit(ASK_LESS, f"{code}, at line {call.lineno}", edits)
 
 
 def _is_passed_on(source: Source, call: ast.Call) -> bool:
@@ -47,10 +43,8 @@ def _is_passed_on(source: Source, call: ast.Call) -> bool:
 
 def make_optimizer_later(failure: Failure) -> Iterator[Candidate]:
     """Create the optimizer just before its first use."""
-    if failure.cause != "optimizer_holds_replaced":
-        return
-    for statement in failure.at("began_at"):
-        source, node = statement.source, statement.node
+    is_early = failure.cause == "optimizer_holds_replaced"
+    for source, node, _ in failure.at("began_at") if is_early else ():
         if not isinstance(node, ast.Assign):
             continue
         code = source.code(node)
@@ -58,7 +52,7 @@ def make_optimizer_later(failure: Failure) -> Iterator[Candidate]:
         for place in uses[:1]:
             edits = [*source.remove(node), *source.insert(place, before=[code])]
             title = f"{code}, before line {place.lineno}"
-            yield from edit(OPTIMIZER_LATER, title, {source: edits})
+            yield from edit(OPTIMIZER_LATER, title, edits)
 
 
 def register_modules(failure: Failure) -> Iterator[Candidate]:
@@ -72,4 +66,4 @@ def register_modules(failure: Failure) -> Iterator[Candidate]:
             if target.rpartition(".")[2] in attributes and (is_dict or is_list):
                 container = f"{prefix}Module{'Dict' if is_dict else 'List'}"
                 edits = source.replace(value, f"{container}({source.code(value)})")
-                yield from edit(REGISTER, f"{target} = {container}(…)", {source: edits})
+                yield from edit(REGISTER, f"{target} = {container}(…)", edits)

@@ -47,10 +47,10 @@ def _in_each_iteration(
     member = statement.node if loop is None else source.member_of(loop.body, statement.node)
     # Before a step, a new state would be one of the old weights.
     if loop is None or kind != kinds.RESET_STATE:
-        yield from edit(kind, title, {source: source.insert(member, after=lines)})
+        yield from edit(kind, title, source.insert(member, after=lines))
     if loop is not None:
         title = f"{title} at the beginning of each iteration"
-        yield from edit(kind, title, {source: source.first_in(loop.body, lines)})
+        yield from edit(kind, title, source.first_in(loop.body, lines))
 
 
 class _Attribute(NamedTuple):
@@ -85,17 +85,15 @@ def _attributes(failure: Failure) -> list[_Attribute]:
 
 def detach_attributes(failure: Failure) -> Iterator[Candidate]:
     """Detach attributes and entries, ``net.mem = net.mem.detach()``, or reset them, ``= None``."""
-    detached: dict[Statement, list[str]] = {}
-    reset: dict[Statement, list[str]] = {}
+    lines: dict[tuple[kinds.Repair, Statement], list[str]] = {}
     for attribute in _attributes(failure):
         line = _DETACHED[attribute.kind].format(attribute.path, attribute.owner, attribute.name)
-        detached.setdefault(attribute.statement, []).append(line)
+        lines.setdefault((kinds.DETACH_STATE, attribute.statement), []).append(line)
         if value := _initial_value(failure, attribute):
             line = f"{attribute.path} = {value}"
-            reset.setdefault(attribute.statement, []).append(line)
-    for kind, lines in ((kinds.DETACH_STATE, detached), (kinds.RESET_STATE, reset)):
-        for statement, of_statement in lines.items():
-            yield from _in_each_iteration(statement, of_statement, kind)
+            lines.setdefault((kinds.RESET_STATE, attribute.statement), []).append(line)
+    for (kind, statement), of_statement in lines.items():
+        yield from _in_each_iteration(statement, of_statement, kind)
 
 
 def _initial_value(failure: Failure, attribute: _Attribute) -> str | None:
@@ -142,7 +140,7 @@ def clear_entries(failure: Failure) -> Iterator[Candidate]:
             edits = statement.source.insert(statement.node, after=lines)
             verb = "is" if len(names) == 1 else "are"
             question = f"{verb} {', '.join(names)} to begin empty in each iteration?"
-            yield from edit(kinds.CLEAR, "; ".join(lines), {statement.source: edits}, question)
+            yield from edit(kinds.CLEAR, "; ".join(lines), edits, question)
 
 
 def _parallel_lists(failure: Failure, statement: Statement, name: str) -> list[str]:
@@ -192,7 +190,7 @@ def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
         for target in dict.fromkeys((loop, next(source.loops_around(statement.node)))):
             title = f"compute {', '.join(sorted(names))} inside the loop at line {target.lineno}"
             edits = [*source.first_in(target.body, lines), *removal]
-            yield from edit(kinds.COMPUTE_AGAIN, title, {source: edits})
+            yield from edit(kinds.COMPUTE_AGAIN, title, edits)
 
 
 def _operands(failure: Failure, cached: Statement) -> list[ast.stmt]:
@@ -229,7 +227,7 @@ def _in_the_functions_that_read(failure: Failure, cached: Statement) -> Iterator
     if readers and all(map(str.isidentifier, names)) and not names & read_names:
         edits += source.remove(cached.node)
     title = f"compute {', '.join(sorted(names))} where it is used"
-    yield from edit(kinds.COMPUTE_AGAIN, title, {source: edits})
+    yield from edit(kinds.COMPUTE_AGAIN, title, edits)
 
 
 def _without_guard(cached: Statement) -> Iterator[Candidate]:
@@ -238,13 +236,12 @@ def _without_guard(cached: Statement) -> Iterator[Candidate]:
     for guard in source.around(cached.node, ast.If):
         if not guard.orelse:
             title = f"without: if {source.code(guard.test)}"
-            yield from edit(kinds.COMPUTE_AGAIN, title, {source: source.unindent(guard)})
+            yield from edit(kinds.COMPUTE_AGAIN, title, source.unindent(guard))
             return
-    function = source.function_of(cached.node)
-    for decorator in function.decorator_list if function is not None else ():
+    for decorator in source.decorators_of(cached.node):
         if "cache" in source.code(decorator):
             title = f"without @{source.code(decorator)}"
-            yield from edit(kinds.COMPUTE_AGAIN, title, {source: source.remove_line(decorator)})
+            yield from edit(kinds.COMPUTE_AGAIN, title, source.remove_line(decorator))
 
 
 def narrow_context(failure: Failure) -> Iterator[Candidate]:
@@ -252,9 +249,8 @@ def narrow_context(failure: Failure) -> Iterator[Candidate]:
     for statement, loop in failure.loops:
         source, block = statement.source, statement.source.parent(loop)
         if isinstance(block, ast.With) and block.body == [loop]:
-            edits = source.swap_heads(block, loop)
             title = f"{source.code(block.items[0].context_expr)} inside the loop"
-            yield from edit(kinds.COMPUTE_AGAIN, title, {source: edits})
+            yield from edit(kinds.COMPUTE_AGAIN, title, source.swap_heads(block, loop))
 
 
 def detach_named_variables(failure: Failure) -> Iterator[Candidate]:
@@ -269,7 +265,7 @@ def detach_named_variables(failure: Failure) -> Iterator[Candidate]:
         )
         tensors, verb = " and ".join(names), "is" if len(names) == 1 else "are"
         question = f"{verb} {tensors} not to be trained?"
-        yield from edit(kinds.DETACH, f"detach {tensors}", {source: edits}, question)
+        yield from edit(kinds.DETACH, f"detach {tensors}", edits, question)
 
 
 def detach_where_made(failure: Failure) -> Iterator[Candidate]:
@@ -277,9 +273,8 @@ def detach_where_made(failure: Failure) -> Iterator[Candidate]:
     is_untrained = "never_trained" in failure.diagnosis.get("facts", ())
     for source, node, line in failure.at("made_at") if is_untrained else ():
         if isinstance(node, ast.Assign):
-            edits = source.call_method(node.value, "detach")
             title = f"detach {source.code(node.value)} at line {line.line}"
-            yield from edit(kinds.DETACH_ONCE, title, {source: edits})
+            yield from edit(kinds.DETACH_ONCE, title, source.call_method(node.value, "detach"))
 
 
 def keep_newest_entries(failure: Failure) -> Iterator[Candidate]:
@@ -293,7 +288,7 @@ def keep_newest_entries(failure: Failure) -> Iterator[Candidate]:
                 code = f"{entries} = [{source.code(call.args[0])}]"
                 title, edits = f"{code} at line {call.lineno}", source.replace(call, code)
                 question = f"is {entries} to hold the newest entry only?"
-                yield from edit(kinds.CLEAR, title, {source: edits}, question)
+                yield from edit(kinds.CLEAR, title, edits, question)
 
 
 def store_without_graph(failure: Failure) -> Iterator[Candidate]:
@@ -319,7 +314,7 @@ def store_without_graph(failure: Failure) -> Iterator[Candidate]:
     for method in ("item", "detach"):  # several elements are no number
         for source, term in terms:
             title = f"{source.code(term)}.{method}() at line {term.lineno}"
-            yield from edit(kinds.NUMBER, title, {source: source.call_method(term, method)})
+            yield from edit(kinds.NUMBER, title, source.call_method(term, method))
 
 
 def _entry(value: ast.expr) -> ast.expr:

@@ -8,14 +8,7 @@ from collections.abc import Iterable, Iterator
 from gradtrace.autograd.syntax import is_straight_through, reads, writes
 from gradtrace.explaining.causes import gradient_counts
 from gradtrace.repair import kinds
-from gradtrace.repair.edits import (
-    Edit,
-    Source,
-    call_of,
-    is_simple,
-    keyword,
-    method_called,
-)
+from gradtrace.repair.edits import Edit, Source, call_of, keyword, method_called
 from gradtrace.repair.rule import Candidate, Failure, edit
 
 _FLAGS = re.compile(r"checkpoint|cache")
@@ -38,17 +31,15 @@ def create_graph(failure: Failure) -> Iterator[Candidate]:
     if failure.cause == "create_graph_missing" and len(gradients) > 1:
         groups.append(gradients)  # a loss that compares gradients needs the graphs of all
     for group in groups:
-        edits: dict[Source, list[Edit]] = {}
-        for call in group:
-            new = single[call].set_keywords(call, create_graph="True")
-            edits.setdefault(single[call], []).extend(new)
+        parts = (single[call].set_keywords(call, create_graph="True") for call in group)
         lines = " and ".join(str(call.lineno) for call in group)
-        yield from edit(kinds.CREATE_GRAPH, f"create_graph=True at line {lines}", edits)
+        title = f"create_graph=True at line {lines}"
+        yield from edit(kinds.CREATE_GRAPH, title, [*itertools.chain.from_iterable(parts)])
 
 
 def options(failure: Failure) -> Iterator[Candidate]:
     """Set ``use_reentrant=False``, ``allow_unused=True``, or leave the checkpoint out."""
-    checkpoints: dict[Source, list[Edit]] = {}
+    checkpoints: list[Edit] = []
     for source in failure.sources:
         for call in source.all(ast.Call):
             name = method_called(call)
@@ -57,24 +48,23 @@ def options(failure: Failure) -> Iterator[Candidate]:
                 if failure.cause == "checkpoint_differs" and name == "checkpoint" and call.args:
                     function, *arguments = map(source.code, call.args)
                     code = f"{function}({', '.join(arguments)})"
-                    edits = source.replace(call, code)
-                    yield from edit(kinds.SWITCH, f"{code}, not checkpointed", {source: edits})
+                    title = f"{code}, not checkpointed"
+                    yield from edit(kinds.SWITCH, title, source.replace(call, code))
                 if value is not None and source.code(value) != "False":
-                    checkpoints.setdefault(source, []).extend(source.replace(value, "False"))
+                    checkpoints += source.replace(value, "False")
     yield from edit(kinds.USE_REENTRANT, "checkpoint(…, use_reentrant=False)", checkpoints)
     for statement in failure.running if failure.family == "unused_input" else ():
         source, gradient = statement.source, call_of(statement.source, statement.node, "grad")
         if gradient is not None:
             for option in ("allow_unused", "materialize_grads"):  # None, or zeros
                 edits = source.set_keywords(gradient, **{option: "True"})
-                yield from edit(kinds.SWITCH, f"{option}=True", {source: edits})
+                yield from edit(kinds.SWITCH, f"{option}=True", edits)
 
 
 def pass_argument(failure: Failure) -> Iterator[Candidate]:
     """Give a call an argument that another call of the same function has: ``model(x, params)``."""
-    for statement in failure.running if failure.family == "unused_input" else ():
-        source = statement.source
-        calls = [*source.all(ast.Call, source.scope_of(statement.node))]
+    for source, node, _ in failure.running if failure.family == "unused_input" else ():
+        calls = [*source.all(ast.Call, source.scope_of(node))]
         for call, model in itertools.permutations(calls, 2):
             function = source.code(call.func)
             if function != source.code(model.func):
@@ -84,39 +74,35 @@ def pass_argument(failure: Failure) -> Iterator[Candidate]:
                 arguments = map(source.code, (*call.args, argument, *call.keywords))
                 code = f"{function}({', '.join(arguments)})"
                 if reads(argument) and getattr(argument, "arg", "") not in names:
-                    title, edits = f"{code} at line {call.lineno}", source.replace(call, code)
-                    yield from edit(kinds.PASS_ARGUMENT, title, {source: edits})
+                    title = f"{code} at line {call.lineno}"
+                    yield from edit(kinds.PASS_ARGUMENT, title, source.replace(call, code))
 
 
 def attention_by_parts(failure: Failure) -> Iterator[Candidate]:
     """Compute attention by operations with a second derivative, which the fused kernels lack."""
-    if "_scaled_dot_product" not in failure.run.error_line:
-        return
     head = "with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):"
-    for source in failure.sources:
+    for source in failure.sources if "_scaled_dot_product" in failure.run.error_line else ():
         for node in source.statements():
             is_fused = call_of(source, node, "scaled_dot_product_attention")
             if (is_fused or node in failure.computing) and source.has_own_lines(node):
                 title = f"SDPBackend.MATH at line {node.lineno}"
-                edits = source.indent_under(head, [node])
-                yield from edit(kinds.SWITCH, title, {source: edits})
+                yield from edit(kinds.SWITCH, title, source.indent_under(head, [node]))
 
 
 def return_none(failure: Failure) -> Iterator[Candidate]:
     """Return ``None`` for the inputs of a custom function for which a gradient is missing."""
     expected, returned = gradient_counts(failure.run.error_line) or (0, 0)
     missing = ["None"] * (expected - returned)
-    for statement in failure.at("began_at") if missing else ():
-        source, function = statement.source, statement.source.scope_of(statement.node)
+    for source, statement, _ in failure.at("began_at") if missing else ():
         for first, last in (([], missing), (missing, [])):  # which inputs they are of
             edits: list[Edit] = []
-            for node in source.all(ast.Return, function):
+            for node in source.all(ast.Return, source.scope_of(statement)):
                 entries = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
                 codes = [*first, *(source.code(entry) for entry in entries if entry), *last]
                 title = f"return {', '.join(codes)}"
                 edits += source.replace(node, title)
             if edits:
-                yield from edit(kinds.RETURN_NONE, title, {source: edits})
+                yield from edit(kinds.RETURN_NONE, title, edits)
 
 
 def flags(failure: Failure) -> Iterator[Candidate]:
@@ -127,7 +113,7 @@ def flags(failure: Failure) -> Iterator[Candidate]:
         for name, value in settings:
             if _FLAGS.search(name) and source.code(value) == "True":
                 title = f"{name}=False at line {value.lineno}"
-                yield from edit(kinds.SWITCH, title, {source: source.replace(value, "False")})
+                yield from edit(kinds.SWITCH, title, source.replace(value, "False"))
 
 
 def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
@@ -136,58 +122,54 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
     if failure.family not in ("no_graph", None, "unused_input") and not is_cut_off:
         return
     question = _question(failure)
-    for statement in failure.nearby:
-        source, line = statement.source, statement.line.line
-        for call in source.all(ast.Call, statement.node):
+    for source, node, place in failure.nearby:
+        for call in source.all(ast.Call, node):
             if is_cut_off and method_called(call) == "deepcopy" and call.args:
                 code = source.code(call.args[0])
-                edits = source.replace(call, code)
-                yield from edit(kinds.KEEP_GRADIENT, f"{code}, not a copy", {source: edits})
+                title = f"{code}, not a copy"
+                yield from edit(kinds.KEEP_GRADIENT, title, source.replace(call, code))
             if method_called(call) not in _CUTS or not isinstance(call.func, ast.Attribute):
                 continue
             if is_straight_through(source.parent(call)):
                 continue
-            is_whole = getattr(statement.node, "value", None) is call
-            if failure.cause == "constant_term" and is_whole:
-                readers = filter(is_simple, source.statements(source.scope_of(statement.node)))
-                if not _is_read_once(statement.node, readers):
-                    continue
+            is_whole = getattr(node, "value", None) is call
+            is_term = failure.cause == "constant_term" and is_whole
+            if is_term and not _is_read_once(node, source.statements(source.scope_of(node))):
+                continue
             receiver = source.code(call.func.value)
-            title = f"without .{method_called(call)}() at line {line}"
+            title = f"without .{method_called(call)}() at line {place.line}"
             # Only detach() cuts on purpose.
             on_purpose = method_called(call) == "detach" and failure.family == "no_graph"
             of_cut = question or (f"is {receiver} to be trained?" if on_purpose else None)
             if "Can't call numpy()" in failure.run.error_line:
-                title = f"{receiver}.detach() at line {line}"
-                edits = source.call_method(call.func.value, "detach")
-                yield from edit(kinds.NUMBER, title, {source: edits})
+                title = f"{receiver}.detach() at line {place.line}"
+                yield from edit(kinds.NUMBER, title, source.call_method(call.func.value, "detach"))
                 continue
             edits = source.drop_call(call)
-            yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, of_cut)
+            yield from edit(kinds.KEEP_GRADIENT, title, edits, of_cut)
             match call.func.value:
                 case ast.Call(func=ast.Attribute(value=tensor, attr=name)) if name in _CUTS:
                     edits = source.replace(call, source.code(tensor))
-                    title = f"without .{name}().{method_called(call)}() at line {line}"
-                    yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, of_cut)
+                    title = f"without .{name}().{method_called(call)}() at line {place.line}"
+                    yield from edit(kinds.KEEP_GRADIENT, title, edits, of_cut)
             for operand in _operands(source, call.func.value):
                 title = f"detach {operand.id} only, in {source.code(call)}"
                 moved = [*source.call_method(operand, "detach"), *edits]
                 of_operand = f"is {operand.id} what is not to be trained?"
-                yield from edit(kinds.MOVE_DETACH, title, {source: moved}, of_operand)
-        for attribute in source.all(ast.Attribute, statement.node):
+                yield from edit(kinds.MOVE_DETACH, title, moved, of_operand)
+        for attribute in source.all(ast.Attribute, node):
             if attribute.attr == "data":
                 code = source.code(attribute.value)
                 title = f"{code} in place of {code}.data"
                 edits = source.replace(attribute, code)
-                yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, question)
-        yield from _stacked(source, statement.node)
+                yield from edit(kinds.KEEP_GRADIENT, title, edits, question)
+        yield from _stacked(source, node)
 
 
 def read_after_backward(failure: Failure) -> Iterator[Candidate]:
     """Detach a term of a loss, or read its number, after the loss has called backward()."""
     ends = failure.at("raised_at") if failure.cause == "constant_term" else []
-    for statement, end in itertools.product(failure.at("began_at"), ends):
-        source, node = statement.source, statement.node
+    for (source, node, _), end in itertools.product(failure.at("began_at"), ends):
         match node:
             case ast.Assign([ast.Name(name)], ast.Call() as value):
                 tensor: ast.expr = value
@@ -203,8 +185,7 @@ def read_after_backward(failure: Failure) -> Iterator[Candidate]:
             is_same = source.code(tensor) == name
             edits = source.remove(node) if is_same else source.replace(value, source.code(tensor))
             title = f"{name}{cut} after line {end.line.line}"
-            both = {source: [*edits, *later]}
-            yield from edit(kinds.KEEP_GRADIENT, title, both, _question(failure))
+            yield from edit(kinds.KEEP_GRADIENT, title, [*edits, *later], _question(failure))
 
 
 def _is_read_once(node: ast.stmt, statements: Iterable[ast.stmt]) -> bool:
@@ -214,7 +195,7 @@ def _is_read_once(node: ast.stmt, statements: Iterable[ast.stmt]) -> bool:
 
 def without_data(failure: Failure) -> Iterator[Candidate]:
     """Put a computed tensor, with its graph, in the place of a parameter whose ``.data`` is set."""
-    edits: dict[Source, list[Edit]] = {}
+    edits: list[Edit] = []
     suites = ((s.source, s.source.suite_of(s.node)) for s in failure.nearby)
     nodes = {node: source for source, suite in suites for node in suite}
     for node, source in nodes.items() if failure.cause == "never_trained" else ():
@@ -222,9 +203,8 @@ def without_data(failure: Failure) -> Iterator[Candidate]:
             case ast.Assign([ast.Attribute(ast.Attribute() as parameter, "data")], value):
                 code, name = source.code(parameter), f"new_{parameter.attr}"
                 exchange = [f"del {code}", f"{code} = {name}"]
-                computed = source.replace(node, f"{name} = {source.code(value)}")
-                both = [*computed, *source.insert(node, after=exchange)]
-                edits.setdefault(source, []).extend(both)
+                edits += source.replace(node, f"{name} = {source.code(value)}")
+                edits += source.insert(node, after=exchange)
     title = "the tensors themselves in place of parameters with another .data"
     yield from edit(kinds.KEEP_GRADIENT, title, edits)
 
@@ -262,8 +242,7 @@ def _stacked(source: Source, node: ast.stmt) -> Iterator[Candidate]:
             continue
         code = source.code(call.args[0])
         if isinstance(call.args[0], ast.Name):
-            edits = source.replace(call, code)
-            yield from edit(kinds.KEEP_GRADIENT, f"{code}, not a copy", {source: edits})
+            yield from edit(kinds.KEEP_GRADIENT, f"{code}, not a copy", source.replace(call, code))
             stack = f"torch.stack([torch.as_tensor(value) for value in {code}])"
         elif isinstance(call.args[0], ast.ListComp | ast.List | ast.Tuple):
             stack = _stack(source, call.args[0])
@@ -271,12 +250,12 @@ def _stacked(source: Source, node: ast.stmt) -> Iterator[Candidate]:
             continue
         title = f"torch.stack in place of {function}, which makes new numbers"
         edits = source.replace(call, stack)
-        yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, question)
+        yield from edit(kinds.KEEP_GRADIENT, title, edits, question)
         for statement in source.statements():  # which raises for a result
             if re.fullmatch(r"\w+\.requires_grad( = True|_\(\))", source.code(statement)):
                 both = [*edits, *source.remove(statement)]
                 of_both = f"{title}; without {source.code(statement)}"
-                yield from edit(kinds.KEEP_GRADIENT, of_both, {source: both}, question)
+                yield from edit(kinds.KEEP_GRADIENT, of_both, both, question)
 
 
 def _stack(source: Source, value: ast.expr) -> str:
@@ -300,42 +279,35 @@ def open_regions(failure: Failure) -> Iterator[Candidate]:
     if not is_cut_off or "Inference tensors" in failure.run.error_line:
         return
     question = _question(failure)
-    for statement in failure.nearby:
-        source = statement.source
-        for block in source.around(statement.node, ast.With):
+    for source, node, _ in failure.nearby:
+        for block in source.around(node, ast.With):
             managers = [item.context_expr for item in block.items]
             i = next((i for i, m in enumerate(managers) if _REGIONS.search(source.code(m))), None)
-            if i is None:
+            if i is None or any(item.optional_vars for item in block.items):
                 continue
             context = source.code(managers[i])
-            if any(item.optional_vars for item in block.items):
-                continue
+            title = f"without {context} at line {block.lineno}"
             if len(managers) > 1:
-                title = f"without {context} at line {block.lineno}"
                 edits = source.remove_entry(managers, i)
                 whole = question or "is all that the block computes to be trained?"
-                yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, whole)
+                yield from edit(kinds.KEEP_GRADIENT, title, edits, whole)
                 continue
             for kept, first in enumerate(block.body):
-                title = f"without {context} at line {block.lineno}"
                 if kept:
                     title = f"line {first.lineno} and those after it outside of {context}"
-                edits = source.unindent(block, kept)
-                yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, question)
-        function = source.function_of(statement.node)
-        for decorator in function.decorator_list if function is not None else ():
+                yield from edit(kinds.KEEP_GRADIENT, title, source.unindent(block, kept), question)
+        for decorator in source.decorators_of(node):
             if _REGIONS.search(source.code(decorator)):
                 title = f"without @{source.code(decorator)}"
-                edits = source.remove_line(decorator)
-                yield from edit(kinds.KEEP_GRADIENT, title, {source: edits}, question)
+                yield from edit(kinds.KEEP_GRADIENT, title, source.remove_line(decorator), question)
 
 
 def without_inference_mode(failure: Failure) -> Iterator[Candidate]:
     """Replace ``torch.inference_mode()`` by ``torch.no_grad()``."""
-    modes: dict[Source, list[Edit]] = {}
+    modes: list[Edit] = []
     for source in failure.sources if "Inference tensors" in failure.run.error_line else ():
         for mode in source.all(ast.Attribute):
             if mode.attr == "inference_mode":
                 code = f"{source.code(mode.value)}.no_grad"
-                modes.setdefault(source, []).extend(source.replace(mode, code))
+                modes += source.replace(mode, code)
     yield from edit(kinds.SWITCH, "torch.no_grad() in place of torch.inference_mode()", modes)
