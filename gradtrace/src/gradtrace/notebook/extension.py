@@ -28,11 +28,6 @@ class _Extension(Magics):
         self.failed_cells: list[int] = []
         shell.events.register("post_run_cell", self.explain_cell)
 
-    def unload(self) -> None:
-        self.watch.stop()
-        self.ipython.events.unregister("post_run_cell", self.explain_cell)
-        del self.ipython.magics_manager.magics["line"]["explain"]
-
     def explain_cell(self, result: Any) -> None:
         """Print the explanation of a cell's error, unless the traceback has shown it."""
         error = result.error_in_exec
@@ -93,4 +88,6 @@ def unload_ipython_extension(ipython: Any) -> None:
     """Stop watching the notebook, and remove ``%explain`` (``%unload_ext gradtrace``)."""
     extension = _EXTENSIONS.pop(ipython, None)
     if extension is not None:
-        extension.unload()
+        extension.watch.stop()
+        ipython.events.unregister("post_run_cell", extension.explain_cell)
+        del ipython.magics_manager.magics["line"]["explain"]

@@ -122,10 +122,6 @@ class Source:
         functions = (parent for parent in self.parents(node) if isinstance(parent, Function))
         return next(functions, self.tree)
 
-    def function_of(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-        scope = self.scope_of(node)
-        return None if isinstance(scope, ast.Module) else scope
-
     def decorators_of(self, node: ast.AST) -> list[ast.expr]:
         """Return the decorators of the enclosing function, if any."""
         return [*getattr(self.scope_of(node), "decorator_list", ())]

@@ -11,13 +11,11 @@ from gradtrace.repair.proof import prove
 from gradtrace.repair.run.observations import RunLimits
 from gradtrace.repair.run.processes import Launcher, LauncherEnded
 
-_USAGE = "gradtrace fix [options] (script.py | -m module) [arguments]"
-
 
 def _parser(version: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gradtrace fix",
-        usage=_USAGE,
+        usage="gradtrace fix [options] (script.py | -m module) [arguments]",
         description="Edit a failing PyTorch program in every way that could repair it, run each "
         "edit in a process of its own, and show the one whose gradients are right.",
         epilog="Each run of the program really writes its files and sends its requests. Exit code:"

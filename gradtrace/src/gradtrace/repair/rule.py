@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from gradtrace.autograd.syntax import Loop, reads, statements_computing, writes
+from gradtrace.autograd.syntax import Function, Loop, reads, statements_computing, writes
 from gradtrace.repair.edits import Edit, Source, call_of, method_called
 from gradtrace.repair.intent import targets_of_calls
 from gradtrace.repair.kinds import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
@@ -140,7 +140,8 @@ class Failure:
         used: list[tuple[Statement, ast.stmt, set[str]]] = []
         if self.family == "freed":
             used += ((s, loop, self._tensors(s) - writes(loop)) for s, loop in self.loops)
-            functions = [f for s in self.running if (f := s.source.function_of(s.node)) is not None]
+            scopes = (s.source.scope_of(s.node) for s in self.running)
+            functions = [scope for scope in scopes if isinstance(scope, Function)]
             used += (
                 (s, s.node, self._tensors(s) & (reads(s.node, *functions) - writes(*functions)))
                 for s in self.running[1:]

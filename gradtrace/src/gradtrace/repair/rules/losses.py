@@ -112,12 +112,8 @@ def _blocks(failure: Failure) -> Iterator[tuple[Source, list[_Action]]]:
                 case ast.Expr(ast.Call(func=ast.Attribute(value=receiver, attr=kind)) as call):
                     if kind in ("backward", "step", "zero_grad"):
                         actions.append(_Action(kind, node, source.code(receiver), call))
-        if _backward_calls(actions):
+        if any(action.kind == "backward" for action in actions):
             yield source, actions
-
-
-def _backward_calls(actions: list[_Action]) -> list[_Action]:
-    return [action for action in actions if action.kind == "backward"]
 
 
 def add_losses(failure: Failure) -> Iterator[Candidate]:
@@ -179,7 +175,7 @@ def clear_gradients(failure: Failure) -> Iterator[Candidate]:
 def order_steps(failure: Failure) -> Iterator[Candidate]:
     """Move steps after the last backward call, or limit each call to its own parameters."""
     for source, actions in _blocks(failure):
-        calls = _backward_calls(actions)
+        calls = [action for action in actions if action.kind == "backward"]
         last = calls[-1]
         early = [action for action in actions[: actions.index(last)] if action.kind == "step"]
         lines = [source.code(action.node) for action in early]

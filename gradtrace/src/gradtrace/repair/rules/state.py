@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gradtrace.autograd.syntax import (
     DRAWS,
+    Function,
     Loop,
     additions,
     carried_names,
@@ -101,7 +102,7 @@ def _initial_value(failure: Failure, attribute: _Attribute) -> str | None:
     is_needed = "trained_only_there" in failure.diagnosis.get("facts", ())
     for source in failure.sources if is_needed else ():
         for target, value in source.assignments():
-            is_initial = getattr(source.function_of(value), "name", "") == "__init__"
+            is_initial = getattr(source.scope_of(value), "name", "") == "__init__"
             if is_initial and target == f"self.{attribute.name}":
                 return re.sub(r"\bself\b", attribute.owner, source.code(value))
     return None
@@ -208,21 +209,21 @@ def _in_the_functions_that_read(failure: Failure, cached: Statement) -> Iterator
     if not isinstance(cached.node, ast.Assign) or any(map(DRAWS.search, lines)):
         return
     names = writes(cached.node)
-    functions = [source.function_of(s.node) for s in failure.running if s.source is source]
+    functions = [source.scope_of(s.node) for s in failure.running if s.source is source]
     if definition is not None and all(name.startswith("self.") for name in names):
         functions = [*source.all(ast.FunctionDef, definition)]
     readers = [
         function
         for function in dict.fromkeys(functions)
-        if function is not None
-        and function is not source.function_of(cached.node)
+        if isinstance(function, Function)
+        and function is not source.scope_of(cached.node)
         and names & reads(*function.body)
     ]
     edits = [part for function in readers for part in source.first_in(function.body, lines)]
     read_names = {
         name.id
         for name in source.all(ast.Name)
-        if isinstance(name.ctx, ast.Load) and source.function_of(name) not in readers
+        if isinstance(name.ctx, ast.Load) and source.scope_of(name) not in readers
     }
     if readers and all(map(str.isidentifier, names)) and not names & read_names:
         edits += source.remove(cached.node)
@@ -302,8 +303,8 @@ def store_without_graph(failure: Failure) -> Iterator[Candidate]:
             case ast.Assign(value=ast.BinOp(left=left, right=right)):
                 others = [side for side in (left, right) if ast.unparse(side) not in writes(node)]
                 terms += [(source, side) for side in others if len(others) == 1]
-    growing = [s.source.function_of(s.node) for s in began if failure.cause == "graph_grows"]
-    names = {function.name for function in growing if function is not None}
+    growing = [s.source.scope_of(s.node) for s in began if failure.cause == "graph_grows"]
+    names = {scope.name for scope in growing if isinstance(scope, Function)}
     stored = [call for statement in began for _, call in additions(statement.node)]
     for source in failure.sources:
         for container, call in additions(source.tree):

@@ -75,7 +75,11 @@ class Launcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        self._end(at_once=error is not None)
+        if self._server is not None and self._server.stdin is not None:
+            if error is not None:  # the signal ends the running fork, too: it outlives its parent
+                self._server.send_signal(signal.SIGINT if _FORKS else signal.SIGTERM)
+            self._server.stdin.close()
+            self._server.wait()
         self._folder.cleanup()
 
     def run(self, edits: Mapping[str, str], limits: RunLimits, reference: str = "") -> ProgramRun:
@@ -135,14 +139,6 @@ class Launcher:
             server.kill()
             return False
         finally:
-            self._server = None
-
-    def _end(self, at_once: bool) -> None:
-        if self._server is not None and self._server.stdin is not None:
-            if at_once:  # the signal ends the running fork, too: it does not end with its parent
-                self._server.send_signal(signal.SIGINT if _FORKS else signal.SIGTERM)
-            self._server.stdin.close()
-            self._server.wait()
             self._server = None
 
 
