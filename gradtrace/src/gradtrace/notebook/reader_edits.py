@@ -1,9 +1,7 @@
 """Edits of a function that a reader may make, and the resulting programs.
 
-An edit maps lines of the function to the text that replaces them. An empty text removes the line,
-and a line ``...`` of the text stands for the original line, so that lines can be added before or
-after it. Edits combine unless two of them replace the same line. Each combination is compiled into
-a separate function, whose source the debugger, the tracer and tracebacks find as usual.
+:func:`gradtrace.explore` says how an edit is written, and which edits combine. Each combination is
+compiled into a separate function, whose source the debugger, the tracer and tracebacks find.
 """
 
 import ast

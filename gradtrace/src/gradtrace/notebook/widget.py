@@ -1,8 +1,6 @@
 """Play a trace in a live notebook: an anywidget around :mod:`gradtrace.player.page`.
 
-That front end is the module of :class:`Player`, an ordinary ipywidget whose ``trace``, ``step`` and
-``answer`` can be observed and linked. A player appears in a notebook in two ways. A displayed
-player is a view like any ipywidget's, and disappears with its kernel. A page that
+A displayed player is a view like any ipywidget's, and disappears with its kernel. A page that
 :func:`gradtrace.player.page.static_html` made with the player's ``key`` needs no kernel. While a
 kernel runs, the page and the player change together, and no view is needed, because a front end
 creates a model of each widget.
