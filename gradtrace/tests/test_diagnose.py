@@ -347,6 +347,26 @@ def test_an_unknown_cause_has_no_reasons():
     assert build_diagnosis("freed", criterion, _Holding("passed_on")).reasons == ()
 
 
+def test_a_diagnosis_has_the_lines_and_names_of_its_evidence(monkeypatch):
+    monkeypatch.setattr(_Holding, "names", {"it": "hidden", "loss": None})
+    raised, began, made, caller, stored = (Location("train.py", line) for line in range(1, 6))
+    evidence = _Holding()
+    evidence.raised_at, evidence.began_at, evidence.made_at = raised, began, made
+    evidence.made_through, evidence.stored_at, evidence.error = (
+        (caller,),
+        stored,
+        "RuntimeError: no",
+    )
+    criterion = Criterion("hidden_state_carried", (), "likely")
+    for observed in (False, True):
+        evidence.timeline.observed = observed
+        found = build_diagnosis("freed", criterion, evidence)
+        assert (found.raised_at, found.began_at, found.made_at) == (raised, began, made)
+        assert (found.made_through, found.stored_at) == ((caller,), stored)
+        assert (found.error, found.names) == ("RuntimeError: no", {"it": "hidden"})
+        assert found.strict is observed
+
+
 def test_a_cause_of_several_families_has_that_of_the_error():
     assert CAUSES["function_computes_in_forward"].family is None
     assert decide("no_graph", _Holding("computed_in_forward")).family == "no_graph"
@@ -641,6 +661,7 @@ def test_the_text_of_an_error_names_its_function():
     assert (diagnosis.family, diagnosis.cause) == ("unsupported", cause)
     assert diagnosis.carried_by == "Cube"
     assert diagnosis.confidence == "likely"  # its advice is not proven
+    assert diagnosis.raised_at.file == __file__  # without a traceback, the line that runs
 
 
 GAN = """

@@ -1,6 +1,8 @@
 """The engine: the events it reports to its listeners, and that it is off without listeners."""
 
 import signal
+import traceback
+from pathlib import Path
 
 import pytest
 import torch
@@ -239,6 +241,22 @@ def test_the_error_of_a_closure_is_that_of_the_program(attached):
     with pytest.raises(ZeroDivisionError) as context:
         torch.optim.LBFGS([torch.ones(2, requires_grad=True)]).step(closure)
     assert context.value is error and error.__context__ is None
+    frames = traceback.extract_tb(error.__traceback__)
+    assert not any("gradtrace/watching" in Path(frame.filename).as_posix() for frame in frames)
+
+
+def test_a_parameter_is_reported_with_the_tensor_that_it_was_made_of(attached):
+    heard, plain = Heard(), Heard()
+    plain.strict = False
+    engine, data = attached(heard, plain), torch.ones(2)
+    parameter = torch.nn.Parameter(data)
+    for listener in (heard, plain):
+        ((name, *tensors),) = listener.events
+        assert name == "parameter_made" and tensors[0] is data and tensors[1] is parameter
+        listener.events.clear()
+    engine.detach(heard)  # a plain watch alone needs neither parameters nor the beginning of steps
+    torch.optim.SGD([torch.nn.Parameter(data)], lr=0.1).step()
+    assert (plain.names(), heard.names()) == (["stepped"], [])
 
 
 def test_a_plain_listener_observes_no_functions(attached):

@@ -9,8 +9,12 @@ import torch
 
 from gradtrace import trace
 from gradtrace.draw.drawing import (
+    ARROW_FOOT,
     BESIDE,
+    BETWEEN_TENSORS,
     CHARACTER,
+    DUMMY_WIDTH,
+    END_FOOT,
     GAP_X,
     GAP_Y,
     LANE,
@@ -18,6 +22,7 @@ from gradtrace.draw.drawing import (
     NAMES,
     PANEL,
     SMALL,
+    TO_TENSOR,
     TURN,
     WIDEST_LAYER,
     Box,
@@ -455,11 +460,88 @@ def test_an_open_group_shows_its_neighbours():
         assert outside and outside <= around - own
 
 
-def plan_of(links, sources=()):
-    """Boxes of one size, which are all there at the same time."""
+def plan_of(links, sources=(), lives=None):
+    """Boxes of one size, which are all there at the same time unless ``lives`` says otherwise."""
     count = 1 + max(max(link) for link in links)
     boxes = [Box("node", f"box {i}", [i], None, 1, 90.0, 60.0) for i in range(count)]
-    return Plan(boxes, {i: i for i in range(count)}, {}, links, set(sources), [(0, 1)] * count)
+    lives = [(0, 1)] * count if lives is None else lives
+    return Plan(boxes, {i: i for i in range(count)}, {}, links, set(sources), lives)
+
+
+ROW = 60.0 + ARROW_FOOT + GAP_Y  # from a row of such boxes to the next
+
+
+def test_boxes_stand_in_rows_below_the_middle_of_what_they_use():
+    placement = best_placement(plan_of([(1, 0), (2, 0)]))
+    middle = (90 + GAP_X) / 2
+    assert placement.boxes == [(middle, 0), (0, ROW), (90 + GAP_X, ROW)]
+    assert [*placement.bends.values()] == [[(middle + 45, 60 + ARROW_FOOT)]] * 2
+    assert (placement.width, placement.height) == (2 * 90 + GAP_X, 2 * ROW - GAP_Y)
+
+
+def test_tensors_stand_beside_their_box_level_with_its_middle():
+    for count, height in ((2, 60.0), (4, 4 * 22 + 3 * BETWEEN_TENSORS)):
+        plan = plan_of([(1, 0), (2, 0)])
+        plan.tensors = [TensorBox(k, 1, 60.0 - k, 22.0, 10.0 + 2 * k) for k in range(count)]
+        placement = best_placement(plan)
+        middle, step = ROW + height / 2, 22 + BETWEEN_TENSORS
+        top = middle - (count * step - BETWEEN_TENSORS) / 2
+        assert placement.tensors == [(90 + TO_TENSOR, top + k * step) for k in range(count)]
+        widest = 90 + TO_TENSOR + 70 + (count - 1)
+        assert placement.boxes[1:] == [(0, middle - 30), (widest + GAP_X, middle - 30)]
+        assert placement.boxes[0] == (middle_of_both := (widest + GAP_X) / 2, 0)
+        start = [(45, ROW)] * (height > 60)  # it leaves the row above the tensors
+        assert placement.bends[1, 0] == [*start, (middle_of_both + 45, 60 + ARROW_FOOT)]
+        assert placement.width == widest + GAP_X + 90
+
+
+def test_the_text_below_a_box_takes_room():
+    plan = plan_of([(1, 0), (2, 0)])
+    plan.boxes[1].outputs, plan.boxes[2].end = "[64, 128, 7, 7]", True
+    placement = best_placement(plan)
+    text = round(45 + BESIDE + SMALL * len("[64, 128, 7, 7]"), 1)  # its end
+    assert placement.boxes[2] == (text + LANE, ROW)
+    assert placement.height == ROW + 60 + END_FOOT
+    plan.boxes[1].outputs, plan.boxes[2].outputs = "", "[64, 128, 7, 7]"
+    end = 45 + BESIDE + SMALL * len("output [64, 128, 7, 7]")
+    assert best_placement(plan).width == round(90 + GAP_X + end, 1)
+
+
+def test_an_edge_passes_a_row_in_a_lane_beside_its_boxes():
+    placement = best_placement(plan_of([(1, 0), (2, 1), (2, 0)]))
+    assert placement.boxes == [(0, 0), (0, ROW), (0, 2 * ROW)]
+    lane = 90 + GAP_X + DUMMY_WIDTH / 2
+    last = (45, 60 + ARROW_FOOT)
+    assert placement.bends[2, 0] == [(lane, 2 * ROW - GAP_Y), (lane, ROW), last]
+    assert placement.width == lane + DUMMY_WIDTH / 2
+
+
+@pytest.mark.parametrize(
+    ("lives", "columns"),
+    [
+        ([(0, 1), (2, 3), (4, 5)], [0, 0, 0]),
+        ([(0, 2), (2, 3), (4, 5)], [0, 1, 0]),
+        ([(0, 1), (2, 4), (4, 5)], [0, 0, 1]),
+        ([(0, 4), (2, 4), (4, 5)], [0, 1, 2]),
+    ],
+)
+def test_parts_stand_side_by_side_unless_one_ends_before_the_other_begins(lives, columns):
+    links = [(1, 0), (2, 1), (4, 3), (5, 4), (7, 6), (8, 7)]
+    lives = [life for life in lives for _ in range(3)]
+    boxes = best_placement(plan_of(links, lives=lives)).boxes
+    lefts = [column * (90 + 2 * GAP_X) for column in columns]
+    assert boxes == [(left, row * ROW) for left in lefts for row in range(3)]
+
+
+def test_a_second_column_begins_beside_the_first_and_edges_turn_above_and_below_both():
+    placement = best_placement(plan_of([(i, i - 1) for i in range(1, 14)]))
+    columns = [(x, TURN + row * ROW) for x in (0, 90 + TURN) for row in range(7)]
+    assert placement.boxes == columns
+    above, below, between = TURN - LANE, TURN + 7 * ROW - GAP_Y + LANE, 90 + TURN - LANE
+    start, end = 90 + TURN + 45, 45
+    turns = [(start, above), (between, above), (between, below), (end, below)]
+    assert placement.bends[7, 6] == [*turns, (end, below - LANE)]
+    assert (placement.width, placement.height) == (2 * 90 + TURN, 2 * TURN + 7 * ROW - GAP_Y)
 
 
 def test_long_edges_share_the_dummies_of_their_common_end():

@@ -260,6 +260,8 @@ def test_the_call_after_another_is_the_next_that_began():
     assert timeline.last_call == timeline.call_after(None).number == 5
     assert [timeline.call_after(number).number for number in (1, 2, 3)] == [2, 3, 5]
     assert timeline.call_after(5) is None
+    for number, numbers in ((1, [2, 3, 5]), (3, [3, 5]), (4, [5]), (6, [])):
+        assert [call.number for call in timeline.calls_since(number)] == numbers
 
 
 @pytest.mark.parametrize("creates", [False, True])
@@ -273,6 +275,7 @@ def test_a_graph_of_gradients_that_has_no_numbers_of_this_thread_is_elsewhere(
     timeline.ended(call)
     is_elsewhere = creates and (on_accelerator or not recorded)
     assert timeline.graph_elsewhere == (call.sequence_nr - 1 if is_elsewhere else -1)
+    assert call.ended_at == _torch.next_sequence_nr()
 
 
 def test_a_value_that_comes_back_was_not_cut_off_on_purpose():
@@ -298,6 +301,11 @@ def test_a_loss_uses_the_cuts_of_its_values_while_any_leaf_has_no_gradient():
         timeline.suspects = suspects
         timeline.note_loss(numbers, [])
         assert timeline.fed == used
+    leaf, written = torch.ones(2, requires_grad=True), Cut("set_data", THERE, origins=(read,))
+    timeline.cuts.set_memory(leaf, written)
+    timeline.suspects = {1: {}}
+    timeline.note_loss([], [torch.ones(2, requires_grad=True), leaf])
+    assert timeline.fed == {written, read, detached}  # what was written into the leaf's memory
 
 
 def test_each_cut_of_a_leaf_without_a_gradient_is_recorded_in_order(monkeypatch):
@@ -384,6 +392,16 @@ def test_old_edits_and_exports_are_dropped(monkeypatch):
         assert [edit.sequence_nr for edit in timeline.edits_since(0, storage)] == [5, 6]
         assert [export.sequence_nr for export in timeline.exports_of(storage)] == [5]
     assert [storage in timeline.exports for storage in (1, 2, 3)] == [False, True, True]
+
+
+def test_memory_is_exported_if_numpy_owns_it_or_has_received_it():
+    timeline, array = Timeline(), torch.ones(3).numpy()
+    shared, own = torch.from_numpy(array.copy()), torch.ones(3)
+    assert timeline.is_exported(shared) and not timeline.is_exported(own)
+    timeline.exports[_torch.storage_identity(own.untyped_storage())] = []
+    assert timeline.is_exported(own[1:])  # a view has the same memory
+    for other in (torch.ones(3), torch.ones(3, device="meta"), torch.eye(2).to_sparse()):
+        assert not timeline.is_exported(other)
 
 
 def test_a_step_is_recorded_with_the_storages_that_have_a_gradient():
