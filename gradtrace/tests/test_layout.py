@@ -17,6 +17,7 @@ from gradtrace.draw.drawing import (
     END_FOOT,
     GAP_X,
     GAP_Y,
+    LABELLED_FOOT,
     LANE,
     LINE,
     NAMES,
@@ -382,6 +383,16 @@ def test_parts_with_room_side_by_side_stay_so_in_a_drawing_that_is_too_high():
     assert placement.boxes[40][1] == 0  # level with the first row of the other part
 
 
+@pytest.mark.parametrize("excess", [0, 1])
+def test_parts_stand_side_by_side_as_long_as_they_fit_the_panel(excess):
+    plan = plan_of([(1, 0), (3, 2)])
+    for box in plan.boxes:
+        box.width = (PANEL[0] - 2 * GAP_X) / 2
+    plan.boxes[3].width += excess
+    tops = [y for _, y in best_placement(plan).boxes]
+    assert tops == ([0, ROW, 2 * ROW, 3 * ROW] if excess else [0, ROW] * 2)
+
+
 def test_there_is_room_for_the_names_of_a_tensor_as_they_are_told():
     def program():
         x = torch.ones(1, requires_grad=True)
@@ -480,7 +491,7 @@ def test_boxes_stand_in_rows_below_the_middle_of_what_they_use():
 
 
 def test_tensors_stand_beside_their_box_level_with_its_middle():
-    for count, height in ((2, 60.0), (4, 4 * 22 + 3 * BETWEEN_TENSORS)):
+    for count, height in ((1, 60.0), (2, 60.0), (4, 4 * 22 + 3 * BETWEEN_TENSORS)):
         plan = plan_of([(1, 0), (2, 0)])
         plan.tensors = [TensorBox(k, 1, 60.0 - k, 22.0, 10.0 + 2 * k) for k in range(count)]
         placement = best_placement(plan)
@@ -505,6 +516,8 @@ def test_the_text_below_a_box_takes_room():
     plan.boxes[1].outputs, plan.boxes[2].outputs = "", "[64, 128, 7, 7]"
     end = 45 + BESIDE + SMALL * len("output [64, 128, 7, 7]")
     assert best_placement(plan).width == round(90 + GAP_X + end, 1)
+    plan.boxes[2].end = False
+    assert best_placement(plan).height == ROW + 60 + LABELLED_FOOT
 
 
 def test_an_edge_passes_a_row_in_a_lane_beside_its_boxes():
@@ -523,14 +536,23 @@ def test_an_edge_passes_a_row_in_a_lane_beside_its_boxes():
         ([(0, 2), (2, 3), (4, 5)], [0, 1, 0]),
         ([(0, 1), (2, 4), (4, 5)], [0, 0, 1]),
         ([(0, 4), (2, 4), (4, 5)], [0, 1, 2]),
+        ([(0, 5), (0, 1), (2, 3)], [0, 1, 1]),
     ],
 )
 def test_parts_stand_side_by_side_unless_one_ends_before_the_other_begins(lives, columns):
     links = [(1, 0), (2, 1), (4, 3), (5, 4), (7, 6), (8, 7)]
-    lives = [life for life in lives for _ in range(3)]
+    lives = [life for begin, end in lives for life in ((begin, begin), (begin, end), (end, end))]
     boxes = best_placement(plan_of(links, lives=lives)).boxes
     lefts = [column * (90 + 2 * GAP_X) for column in columns]
     assert boxes == [(left, row * ROW) for left in lefts for row in range(3)]
+
+
+def test_a_source_of_several_parts_stands_above_the_middle_of_its_users():
+    """Of the parts 2, 3 and 4, the last two use source 0, and the first two source 1."""
+    boxes = best_placement(plan_of([(3, 0), (4, 0), (2, 1), (3, 1)], {0, 1})).boxes
+    step = 90 + 2 * GAP_X
+    assert boxes[2:] == [(0, ROW), (step, ROW), (2 * step, ROW)]
+    assert boxes[:2] == [(1.5 * step, 0), (0.5 * step, 0)]
 
 
 def test_a_second_column_begins_beside_the_first_and_edges_turn_above_and_below_both():
@@ -589,6 +611,46 @@ def test_a_source_with_one_user_stays_near_it_in_a_drawing_that_is_too_high():
     assert min(heights[40:]) == min(heights[:40])  # none is above the columns
 
 
+@pytest.mark.parametrize(
+    ("links", "are_lifted"),
+    [
+        ([(i, 60 + i % 3) for i in range(60)], True),
+        ([(i, 60 + i // 5) for i in range(60) if i % 5 < 2], False),
+    ],
+)
+def test_sources_of_several_users_stand_above_a_drawing_that_comes_closer_to_the_panel_so(
+    links, are_lifted
+):
+    links = [(i, i - 1) for i in range(1, 60)] + links
+    sources = {end for _, end in links if end >= 60}
+    plan = plan_of(links, sources)
+    near, above = _placement(plan, set()), _placement(plan, sources)
+    assert near.excess > 1 < above.excess and are_lifted == (above.excess < near.excess)
+    assert best_placement(plan) == (above if are_lifted else near)
+
+
+def test_the_rows_above_all_columns_count_towards_the_height():
+    """Ten rows fit the panel, and with them a row that is 12 high, but not one of 32."""
+    for height, columns in ((12.0, 1), (32.0, 2)):
+        plan = plan_of([(i, i - 1) for i in range(2, 11)] + [(11, 0), (1, 0)], {0})
+        plan.boxes[0].height = height
+        boxes = best_placement(plan).boxes
+        assert len({x for x, _ in boxes[1:11]}) == columns, boxes
+
+
+def test_coordinates_have_one_decimal():
+    plan = plan_of([(1, 0), (2, 1), (2, 0)])
+    for number, box in enumerate(plan.boxes):
+        box.width, box.height = 90.123 + number, 60.0375 - number / 7
+    plan.tensors = [TensorBox(0, 1, 60.0, 22.123, 10.0)]
+    placement = best_placement(plan)
+    bends = [point for way in placement.bends.values() for point in way]
+    places = *placement.boxes, *placement.tensors, *bends
+    numbers = [number for place in places for number in place]
+    numbers += [placement.width, placement.height]
+    assert [round(number, 1) for number in numbers] == numbers
+
+
 def test_sources_stay_near_their_users_in_a_drawing_that_fits():
     links = [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (4, 0), (4, 2), *((5, i) for i in range(1, 5))]
     plan = plan_of(links, {0})
@@ -625,8 +687,8 @@ def test_a_source_is_in_the_upper_row_of_a_layer_that_is_too_wide():
 
 
 def test_a_part_that_is_too_high_is_divided_into_even_columns():
-    def columns(rows, height, above=0.0):
-        units = [_Unit(90.0, height, 45.0) for _ in range(rows)]
+    def columns(rows, height, above=0.0, width=90.0):
+        units = [_Unit(width, height, 45.0) for _ in range(rows)]
         return [len(column) for column in _in_columns([[i] for i in range(rows)], units, above)]
 
     third = PANEL[1] / 3
@@ -634,8 +696,17 @@ def test_a_part_that_is_too_high_is_divided_into_even_columns():
     assert columns(2, third, above=third) == [1, 1]
     assert columns(4, third) == [2, 2]
     assert columns(6, third) == [2, 2, 2]
+    assert columns(3, third + 7, width=(PANEL[0] - TURN) / 2) == [1, 2]  # no wider than the panel
+    # A row stands in the column to which its middle belongs; one that is too high divides nothing.
+    for heights, divided in (
+        ((250.0, 330.0, 250.0), [[[0]], [[1], [2]]]),
+        ((900.0, 20.0, 20.0), [[[0], [1], [2]]]),
+    ):
+        units = [_Unit(90.0, height, 45.0) for height in heights]
+        assert _in_columns([[0], [1], [2]], units, 0.0) == divided
     # Edges from one column to another turn above and below them.
     assert columns(4, (PANEL[1] - TURN - GAP_Y) / 2) == [1, 1, 1, 1]
+    assert columns(4, (PANEL[1] - 2 * TURN - GAP_Y) / 2) == [2, 2]
 
 
 def test_edges_from_one_column_to_different_boxes_of_another_have_lanes_of_their_own():
@@ -655,14 +726,22 @@ def test_only_so_many_edges_have_lanes_of_their_own_as_the_gap_has_room_for():
 
 def test_an_edge_to_a_box_above_all_columns_leads_straight_up():
     links = [(i, i - 1) for i in range(1, 14)] + [(13, 14), (15, 14), (16, 15)]
-    bends = best_placement(plan_of(links, [14])).bends[13, 14]
-    assert {x for x, _ in bends[:-1]} == {bends[0][0]}
+    placement = best_placement(plan_of(links, [14]))
+    lane = 90 + TURN + 90 + GAP_X + DUMMY_WIDTH / 2  # beside the second column
+    assert {x for x, _ in placement.bends[13, 14][:-1]} == {lane}
+    # It takes no room in the first column.
+    assert (placement.boxes[0], placement.boxes[7][0]) == ((0, ROW + TURN), 90 + TURN)
+    assert placement.boxes[15] == (lane + DUMMY_WIDTH / 2 + 2 * GAP_X, ROW)
 
 
 def test_tensors_beside_a_box_leave_room_for_the_arrow_below_it():
     box = Box("node", "box", [0], None, 1, 90.0, 60.0)
     tensors = [TensorBox(k, 0, 60.0, 29.0, 0.0) for k in range(4)]
-    assert _unit_of(box, []).foot > _unit_of(box, tensors[:2]).foot > 0
+    beyond = (2 * 29 + BETWEEN_TENSORS - 60) / 2  # the box, at its lower end
+    assert [_unit_of(box, tensors[:count]).foot for count in (0, 1, 2)] == [
+        *(ARROW_FOOT, ARROW_FOOT),
+        ARROW_FOOT - beyond,
+    ]
     assert _unit_of(box, tensors).foot == 0
 
 

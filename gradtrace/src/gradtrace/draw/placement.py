@@ -85,7 +85,7 @@ def best_placement(plan: Plan) -> Placement:
     """
     best = _placement(plan, set())
     abreast = len(components(plan))
-    while best.excess > 1.0 and best.width > PANEL[0] and abreast > 1:
+    while best.width > PANEL[0] and abreast > 1:
         abreast -= 1
         best = min(best, _placement(plan, set(), abreast), key=lambda placed: placed.excess)
     users = Counter(end for _, end in plan.links)
@@ -141,7 +141,7 @@ def _in_columns(rows: list[list[int]], units: list[_Unit], above: float) -> list
         columns: list[list[int]] = [[] for _ in range(count)]
         above_row, total = 0.0, sum(heights)
         for row, height in enumerate(heights):
-            columns[min(int((above_row + height / 2) / total * count), count - 1)].append(row)
+            columns[int((above_row + height / 2) / total * count)].append(row)
             above_row += height
         columns = [column for column in columns if column]
         width = sum(max(widths[row] for row in column) + TURN for column in columns) - TURN
