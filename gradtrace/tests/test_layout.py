@@ -630,8 +630,8 @@ def test_sources_of_several_users_stand_above_a_drawing_that_comes_closer_to_the
 
 
 def test_the_rows_above_all_columns_count_towards_the_height():
-    """Ten rows fit the panel, and with them a row that is 12 high, but not one of 32."""
-    for height, columns in ((12.0, 1), (32.0, 2)):
+    """Ten rows fit the panel, and with them a row that is 12 high, but not one of 14."""
+    for height, columns in ((12.0, 1), (14.0, 2)):
         plan = plan_of([(i, i - 1) for i in range(2, 11)] + [(11, 0), (1, 0)], {0})
         plan.boxes[0].height = height
         boxes = best_placement(plan).boxes
@@ -641,7 +641,7 @@ def test_the_rows_above_all_columns_count_towards_the_height():
 def test_coordinates_have_one_decimal():
     plan = plan_of([(1, 0), (2, 1), (2, 0)])
     for number, box in enumerate(plan.boxes):
-        box.width, box.height = 90.123 + number, 60.0375 - number / 7
+        box.width, box.height = 90.123 + number / 7, 60.0375 - number / 7
     plan.tensors = [TensorBox(0, 1, 60.0, 22.123, 10.0)]
     placement = best_placement(plan)
     bends = [point for way in placement.bends.values() for point in way]

@@ -313,6 +313,36 @@ def test_nothing_of_ours_is_on_the_stack_of_a_backward():
     assert seen[0] == seen[1] == seen[2]
 
 
+def test_regions_without_gradients_are_known_while_they_last():
+    def lasting():
+        return [(region.enabled, region.entered) for region in one._observer._regions]
+
+    with watch(strict=True) as one:
+        with torch.no_grad():
+            assert lasting() == [(False, True)]
+            with torch.enable_grad():
+                assert lasting() == [(False, True), (True, True)]
+            assert lasting() == [(False, True)]
+            torch.set_grad_enabled(True)  # until the region ends
+            assert lasting() == [(False, True), (True, False)]
+        assert lasting() == []
+        with torch.set_grad_enabled(False):
+            assert lasting() == [(False, True)]
+        with torch.no_grad():
+            decorated = torch.set_grad_enabled(False)(lasting)
+            assert lasting() == [(False, True)]
+        assert lasting() == []
+        assert decorated() == [(False, True)]
+        assert lasting() == []
+        for _ in range(2):
+            torch.set_grad_enabled(False)
+            assert lasting() == [(False, False)]
+        with torch.enable_grad():  # another region, not the one that the call began
+            assert lasting()[-1] == (True, True)
+        torch.set_grad_enabled(True)
+        assert lasting() == [(True, False)]
+
+
 @STRICT
 def test_threads(strict):
     causes, lock = [], threading.Barrier(4)
