@@ -127,10 +127,10 @@ def list_candidates(tmp_path):
         path.write_text(text, encoding="utf-8")
         raised_at = tuple(ProgramLine(str(path), line, "<module>") for line in lines)
         for key in ("began_at", "made_at", "raised_at"):
-            if key in diagnosis:
+            if isinstance(diagnosis.get(key), int):
                 diagnosis[key] = {"file": str(path), "line": diagnosis[key]}
         error = diagnosis.pop("error", "RuntimeError")
-        run = ProgramRun("raised", error, raised_at, files=[str(path)])
+        run = ProgramRun("raised", error, raised_at, files=[*map(str, tmp_path.iterdir())])
         for name, kind, *line in variables:
             frame = ProgramLine(str(path), line[0], "<module>") if line else raised_at[0]
             run.graph_variables.append(GraphVariable(name, kind, frame, is_freed=True))
@@ -417,6 +417,15 @@ def test_a_term_is_read_after_its_loss_has_called_backward(list_candidates):
     listed = list_candidates(text, 3, family="silent", cause="constant_term", **places)
     wanted = "c = g(x)\nloss = f(x) + c\nloss.backward()\nc = c.detach().item()\nlog(c)\n"
     assert wanted in edited(listed, "c.detach().item() after line 3")
+
+
+def test_a_term_is_not_read_after_a_call_in_another_file(list_candidates, tmp_path):
+    (tmp_path / "losses.py").write_text("def step(loss):\n    loss.backward()\n", "utf-8")
+    text = "c = g(x).detach().item()\nloss = f(x) + c\nlosses.step(loss)\n"
+    raised_at = {"file": str(tmp_path / "losses.py"), "line": 2}
+    places = {"cause": "constant_term", "began_at": 1, "raised_at": raised_at}
+    titles = [one.title for one in list_candidates(text, 3, family="silent", **places)]
+    assert not any("after line" in title for title in titles), titles
 
 
 @pytest.mark.parametrize("title", ["without .item() at line 1", "c.item() after line 4"])

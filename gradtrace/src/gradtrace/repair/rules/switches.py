@@ -175,11 +175,11 @@ def read_after_backward(failure: Failure) -> Iterator[Candidate]:
                 tensor: ast.expr = value
             case _:
                 continue
-        if not _is_read_once(node, source.before(end.node)):
+        if end.source is not source or not _is_read_once(node, source.before(end.node)):
             continue
         while isinstance(tensor, ast.Call) and method_called(tensor) in _CUTS:
             tensor = tensor.func.value if isinstance(tensor.func, ast.Attribute) else tensor.args[0]
-        if end.source is source and node in source.before(end.node) and tensor is not value:
+        if node in source.before(end.node) and tensor is not value:
             cut = source.code(value).removeprefix(source.code(tensor))
             later = source.insert(end.node, after=[f"{name} = {name}{cut}"])
             is_same = source.code(tensor) == name
