@@ -98,8 +98,7 @@ def leaks(
         elif made_at is not None and (facts := searched.get(node)) is not None:
             yield finding("graph_grows", made_at, made_at, carried_by=name, facts=facts)
         elif made_at is not None:
-            inside = reversed(variable.owners)
-            for container in itertools.takewhile(lambda o: isinstance(o, _CONTAINERS), inside):
+            for container in itertools.takewhile(_can_grow, reversed(variable.owners)):
                 stored.setdefault((id(container), made_at), []).append(variable)
     reported: set[int] = set()
     for (container_id, made_at), entries in stored.items():
@@ -111,6 +110,12 @@ def leaks(
             reported.add(container_id)
             carried = without_index(entries[0].name)
             yield finding("graph_grows", made_at, made_at, carried_by=carried)
+
+
+def _can_grow(owner: Any) -> bool:
+    """Whether an owner is a container that may hold many tensors, unlike a short window."""
+    bound = getattr(owner, "maxlen", None)
+    return isinstance(owner, _CONTAINERS) and (bound is None or bound > _MANY)
 
 
 def _spans_iterations(timeline: Timeline, node: _torch.LiveNode) -> tuple[str, ...] | None:
