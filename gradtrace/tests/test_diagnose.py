@@ -352,11 +352,8 @@ def test_a_diagnosis_has_the_lines_and_names_of_its_evidence(monkeypatch):
     raised, began, made, caller, stored = (Location("train.py", line) for line in range(1, 6))
     evidence = _Holding()
     evidence.raised_at, evidence.began_at, evidence.made_at = raised, began, made
-    evidence.made_through, evidence.stored_at, evidence.error = (
-        (caller,),
-        stored,
-        "RuntimeError: no",
-    )
+    evidence.made_through, evidence.stored_at = (caller,), stored
+    evidence.exception = RuntimeError("no")
     criterion = Criterion("hidden_state_carried", (), "likely")
     for observed in (False, True):
         evidence.timeline.observed = observed
