@@ -298,14 +298,16 @@ def test_hooks_that_cannot_be_installed_are_reported(attached, monkeypatch):
     engine._compiled_region(False)
 
 
-def test_hooks_that_others_removed_are_installed_for_the_next_listener(attached):
-    heard = Heard()
-    engine = attached(heard)
+@pytest.mark.parametrize("detaches", [False, True])
+def test_hooks_that_others_removed_are_installed_for_the_next_listener(attached, detaches):
+    earlier, heard = Heard(), Heard()
+    engine = attached(earlier)
     removed = engine._backward
     removed._exchange(removed._log, removed._register)
     engine._steps._hooks.clear()
-    engine.detach(heard)
-    engine.attach(heard)
+    if detaches:
+        engine.detach(earlier)
+    attached(heard)
     weight = torch.ones(2, requires_grad=True)
     weight.exp().sum().backward()
     torch.optim.SGD([weight], lr=0.1).step()

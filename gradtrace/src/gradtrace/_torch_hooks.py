@@ -97,6 +97,10 @@ class BackwardHook:
         _skip(self.getEffectiveLevel)
         self._log, self._register = _graph.log, _graph._register_logging_hooks_on_whole_graph
 
+    @property
+    def installed(self) -> bool:
+        return self in self._installed_hooks()
+
     def install(self) -> None:
         if not _LOGGED:
             raise NotImplementedError(
@@ -106,13 +110,13 @@ class BackwardHook:
         self._exchange(self, self._register_ours)
 
     def remove(self) -> None:
-        """Remove this hook, even if a later one has replaced it, or others have removed it."""
+        """Remove this hook, even if a later one has replaced it."""
         hooks = self._installed_hooks()
-        if hooks[:1] == [self]:
+        place = hooks.index(self)
+        if place == 0:
             self._exchange(self._log, self._register)
-        elif self in hooks:
-            later = hooks[hooks.index(self) - 1]
-            later._log, later._register = self._log, self._register
+        else:
+            hooks[place - 1]._log, hooks[place - 1]._register = self._log, self._register
 
     @staticmethod
     def _installed_hooks() -> "list[BackwardHook]":
@@ -276,11 +280,14 @@ class _Exchange:
         self.old, self.new, self._modules, self._but = old, new, modules, but
         self._places: list[tuple[ModuleType, str]] = []
         self._module_count = 0  # of sys.modules when they were last searched
+        self.installed = False
 
     def install(self) -> None:
+        self.installed = True
         self._set(self.old, self.new)
 
     def remove(self) -> None:
+        self.installed = False
         self._set(self.new, self.old)
 
     def _set(self, old: Callable[..., Any], new: Callable[..., Any]) -> None:
@@ -333,11 +340,15 @@ class StepHook:
         self._hooks = getattr(_optimizer, f"_global_optimizer_{when}_hooks")
         self._function = never_compiled(function)
 
+    @property
+    def installed(self) -> bool:
+        return _HOOK in self._hooks
+
     def install(self) -> None:
         self._hooks[_HOOK] = self._function
 
     def remove(self) -> None:
-        self._hooks.pop(_HOOK, None)
+        del self._hooks[_HOOK]
 
 
 _HOOK = "gradtrace"  # the key of this hook
@@ -349,6 +360,7 @@ class ParameterHook:
     def __init__(self, made: Callable[[torch.Tensor, torch.Tensor], None]):
         self._made = made
         self._original: Any = None
+        self.installed = False
 
     def install(self) -> None:
         original = self._original = vars(torch.nn.Parameter)["__new__"]
@@ -363,9 +375,11 @@ class ParameterHook:
             return parameter
 
         torch.nn.Parameter.__new__ = new  # type: ignore[method-assign]
+        self.installed = True
 
     def remove(self) -> None:
         torch.nn.Parameter.__new__ = self._original  # type: ignore[method-assign]
+        self.installed = False
 
 
 class PythonFunctions:
@@ -381,6 +395,7 @@ class PythonFunctions:
     def __init__(self, handed_over: Iterable[Callable[..., Any]]):
         self._codes = frozenset(function.__code__ for function in handed_over)
         self._exchanges: list[_Exchange] = []
+        self.installed = False
         for name, unpack in (("", False), ("_unary", True), ("_variadic", True)):
             original = getattr(torch.overrides, f"has_torch_function{name}")
             # Other modules import it from these.
@@ -415,6 +430,7 @@ class PythonFunctions:
         return is_torch_function_mode_enabled
 
     def install(self) -> None:
+        self.installed = True
         for exchange in self._exchanges:
             builtin = _builtins._find_builtin(exchange.old)
             if builtin is not None:  # torch.jit.script finds these functions by their identity
@@ -422,6 +438,7 @@ class PythonFunctions:
             exchange.install()
 
     def remove(self) -> None:
+        self.installed = False
         for exchange in self._exchanges:
             exchange.remove()
             _builtins._get_builtin_table().pop(id(exchange.new), None)

@@ -65,7 +65,6 @@ class Engine:
         self._compiled = _torch_hooks.CompiledRegions(self._compiled_region)
         handed_over = (torch.autograd.grad, torch.Tensor.__dlpack__)
         self._functions = _torch_hooks.PythonFunctions(handed_over)
-        self._installed: set[Any] = set()
 
     def attach(self, listener: Listener) -> None:
         with self._lock:
@@ -91,12 +90,8 @@ class Engine:
             (self._parameters, strict and plain),
             (self._functions, strict and plain),
         ):
-            if needed and hook not in self._installed:
-                hook.install()
-                self._installed.add(hook)
-            elif not needed and hook in self._installed:
-                self._installed.remove(hook)
-                hook.remove()
+            if needed != hook.installed:
+                (hook.install if needed else hook.remove)()
 
     def _notify(self, event: str, *arguments: Any) -> None:
         """Call this method of each listener."""
