@@ -324,6 +324,17 @@ def test_a_strict_watch_is_recommended_if_it_would_find_more(strict, confidence)
     assert ("  more:" in text) is (not strict and confidence != "certain")
 
 
+@pytest.mark.parametrize(
+    ("cause", "confidence", "hedge"),
+    [("hidden_state_carried", "likely", " (likely)"), ("unknown", "unknown", "")],
+)
+def test_the_text_says_how_sure_a_known_cause_is_and_what_else_is_known(cause, confidence, hedge):
+    diagnosis = build_diagnosis("freed", Criterion(cause, (), confidence), _Holding())
+    assert diagnosis.text().splitlines()[0] == f"gradtrace: {diagnosis.explanation}.{hedge}"
+    detailed = replace(diagnosis, detail="freed in this graph: h")
+    assert detailed.explanation == f"{diagnosis.explanation}; freed in this graph: h"
+
+
 def test_the_text_has_three_of_the_calls_that_led_to_the_line_that_made_the_tensor():
     calls = tuple(Location("train.py", line) for line in range(1, 6))
     diagnosis = build_diagnosis("freed", Criterion("unknown", (), "unknown"), _Holding())

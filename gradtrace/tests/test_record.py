@@ -14,6 +14,7 @@ from gradtrace.autograd.frames import Location
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.watching import cuts as cuts_module
 from gradtrace.watching import record
+from gradtrace.watching.constant_terms import ConstantTerms
 from gradtrace.watching.cuts import Cut, Cuts
 from gradtrace.watching.record import (
     BackwardCall,
@@ -324,6 +325,25 @@ def test_each_cut_of_a_leaf_without_a_gradient_is_recorded_in_order(monkeypatch)
     monkeypatch.setattr(record, "_MAX_CUTS_OF_LEAF", 2)
     timeline.cut_off([leaf.exp()], other, meant=True)
     assert len(timeline.suspects[key]) == 2
+
+
+def test_the_graphs_that_a_line_detaches_are_those_since_the_last_backward_call():
+    terms, leaves = ConstantTerms(), [torch.ones(2, requires_grad=True) for _ in range(3)]
+    values, cuts = [leaf.exp() for leaf in leaves], [Cut("detach", HERE) for _ in range(4)]
+    terms.note_cut(values[:1], cuts[0], 4)
+    assert terms.detached == {}  # the line is not known to make constant terms
+    terms.detached[HERE] = None
+    for value, cut, last_call, first, kept in (
+        (0, cuts[1], 4, cuts[1], values[:1]),
+        (1, cuts[2], 4, cuts[1], values[:2]),
+        (2, cuts[3], 5, cuts[3], values[2:]),
+    ):
+        terms.note_cut([values[value]], cut, last_call)
+        detached = terms.detached[HERE]
+        assert (detached.first, detached.last_call) == (first.number, last_call)
+        assert detached.roots == detached.numbers == {number_of(value) for value in kept}
+        inputs = [leaf for leaf, value in zip(leaves, values, strict=True) if value in set(kept)]
+        assert detached.leaves == {storage_of(leaf)[0] for leaf in inputs}
 
 
 def test_values_are_followed_through_memory_and_numbers(monkeypatch):

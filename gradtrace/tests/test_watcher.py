@@ -313,6 +313,16 @@ def test_nothing_of_ours_is_on_the_stack_of_a_backward():
     assert seen[0] == seen[1] == seen[2]
 
 
+def test_a_step_along_the_tensors_own_gradient_was_cut_by_detach():
+    """If the gradient is another tensor's, it is the value without a graph that is missed."""
+    with watch(strict=True) as one:
+        weight, other = (torch.ones(2, requires_grad=True) for _ in range(2))
+        (gradient,) = torch.autograd.grad(weight.exp().sum(), weight)
+        results = [tensor.detach() - 0.1 * gradient for tensor in (weight, other)]
+        cuts = map(one._record.timeline.cuts.get, results)
+        assert [cut.how for cut in cuts] == ["detach", "first_order"]
+
+
 def test_regions_without_gradients_are_known_while_they_last():
     def lasting():
         return [(region.enabled, region.entered) for region in one._observer._regions]
