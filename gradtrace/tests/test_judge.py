@@ -400,7 +400,7 @@ def proved(monkeypatch):
 
 
 def test_each_candidate_is_run_within_limits_and_judged(proved):
-    slow = program(*ORIGINAL.events, status="raised", seconds=2.0)
+    slow = program(*ORIGINAL.events, status="raised", seconds=2.0, explanation="gradtrace: why")
     launcher, lines = ScriptedLauncher({**RUNS, "": slow}), []
     result = proved(launcher, report=lines.append)
     assert [judgement.status for judgement in result.judgements] == [PROVEN, REJECTED]
@@ -410,8 +410,22 @@ def test_each_candidate_is_run_within_limits_and_judged(proved):
         ("retained", RunLimits(2, 50, 40.0)),  # 30 seconds, and five times its own time
         *[(name, RunLimits(2, 3, 40.0)) for name in ("good", "bad")],
     ]
-    assert lines[0] == "as it is: RuntimeError: freed (2 backward calls, 2.0 s)"
-    assert [line.split(",")[0] for line in lines[2:]] == ["candidate 1 of 2", "candidate 2 of 2"]
+    assert lines[:2] == ["as it is: RuntimeError: freed (2 backward calls, 2.0 s)", "why"]
+    assert [line.split(",")[0] for line in lines[3:]] == ["candidate 1 of 2", "candidate 2 of 2"]
+
+
+def test_the_judgements_are_compared(proved):
+    """A list that nothing else repairs is cleared without a question."""
+    clear = EDITS[0]._replace(repair=kinds.CLEAR, question="is the list to begin empty?")
+    result = proved(ScriptedLauncher(RUNS), [clear])
+    assert [judgement.status for judgement in result.accepted] == [PROVEN]
+
+
+def test_what_autograd_refuses_is_allowed_where_no_backward_call_failed(proved):
+    refused = program(*ORIGINAL.events[:2], status="raised", diagnosis={"family": "leaf_inplace"})
+    launcher = ScriptedLauncher({**RUNS, "": refused, "allowed": REFERENCE})
+    assert len(proved(launcher).judgements) == 2
+    assert "allowed" in dict(launcher.started)
 
 
 def test_nothing_is_run_if_the_candidates_are_only_listed_or_nothing_fails(proved):
@@ -588,6 +602,7 @@ def test_an_edit_that_calls_what_is_no_method_is_senseless(tmp_path):
         (2, "AttributeError: 'float' object has no attribute 'clone'", True),
         (3, "AttributeError: 'float' object has no attribute 'backward'", False),
         (2, "RuntimeError: a leaf Variable that requires grad", False),
+        (4, "NameError: raised by a line that the edit has removed", False),
     ):
         run = ProgramRun("raised", error, (ProgramLine(str(path), line, "<module>"),))
         assert is_senseless(Candidate(kinds.CLONE_WRITTEN, "", edits), run) == is_expected
