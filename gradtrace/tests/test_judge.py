@@ -822,6 +822,29 @@ def test_a_repair_that_leaves_a_question_is_another_idea(question):
     assert proof.accepted == (judgements if question else judgements[:1])
 
 
+def test_proven_repairs_that_train_differently_are_accepted_first():
+    changed = {"w": sample(5.0, 5.0)}
+    *events, _ = repaired(1.0, gradients=changed)
+    same, other = repaired(), (*events, step(0, 2, **changed))
+
+    def judged(repair, events, question=None):
+        status = OPEN if question else PROVEN
+        candidate = Candidate(repair, "an edit", {})
+        return Judgement(candidate, program(*events), status, question=question)
+
+    for first, second, accepted, equivalent in (
+        (judged(kinds.CLEAR, same, "is it meant?"), judged(kinds.SWITCH, other), [1, 0], []),
+        (judged(kinds.CLEAR, same), judged(kinds.SWITCH, same), [0], [1]),
+        (judged(kinds.SWITCH, same), judged(kinds.SWITCH, other), [0, 1], []),
+        (judged(kinds.CLONE_WRITTEN, same), judged(kinds.DETACH_STATE, other), [0, 1], []),
+    ):
+        judgements = [first, second]
+        proof = Proof(ORIGINAL, judgements=judgements)
+        _classify(proof, Judge(ORIGINAL, REFERENCE))
+        assert proof.accepted == [judgements[i] for i in accepted]
+        assert proof.equivalent == [judgements[i] for i in equivalent]
+
+
 def test_a_list_is_cleared_if_nothing_else_holds():
     """Its old entries cannot be used again."""
     events = repaired(1.0)
