@@ -17,7 +17,7 @@ def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
     )
     targets = targets_of_calls(run)
     for position, call in enumerate(run.events):
-        if not isinstance(call, ObservedCall) or call.number in used or not call.gradients:
+        if not isinstance(call, ObservedCall) or call.number in used:
             continue
         owners = {optimizer for key in call.gradients for optimizer in run.owners(key)}
         later = {e.optimizer for e in run.events[position:] if isinstance(e, StepTaken)}
