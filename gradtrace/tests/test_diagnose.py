@@ -708,6 +708,21 @@ for _ in range(5):
     (quantizer(z) - z.detach()).pow(2).mean().backward()
     opt.step()
 """
+JOINT = """
+net = nn.ModuleDict({"maker": nn.Linear(2, 3), "judge": nn.Linear(3, 1)})
+opt_ae, opt_judge = (torch.optim.SGD(part.parameters(), 0.1) for part in net.values())
+for i in range(8):
+    fake = net["maker"](torch.randn(4, 2))
+    loss_ae = -net["judge"](fake).mean()
+    loss_ae.backward()
+    loss_judge = (net["judge"](fake.detach()) - net["judge"](torch.randn(4, 3))).mean()
+    loss_judge.backward()
+    if i % 2:
+        opt_ae.step()
+        opt_ae.zero_grad()
+        opt_judge.step()
+        opt_judge.zero_grad()
+"""
 SHARED = """
 w, obs = nn.Parameter(torch.ones(3)), torch.rand(3)
 array = obs.numpy()
@@ -726,6 +741,7 @@ loss.backward()
         (REPLACED.format(width=2), "in_no_optimizer", "create the optimizer after"),
         (CODES, "never_trained", "from the value before this line"),
         (SHARED, "data_edit_silent", "obs.clone()"),
+        (JOINT, "gradient_leaks", "freeze net.judge.weight, net.judge.bias, by requires_grad_"),
     ],
 )
 def test_advice_of_a_silent_failure_follows_from_a_fact(run, text, cause, advice):

@@ -382,11 +382,13 @@ def names_of(parameters: Iterable[torch.Tensor]) -> str | None:
     return ", ".join(names[:_SHOWN]) + remainder or None
 
 
-def module_of(parameters: Iterable[torch.Tensor]) -> str | None:
-    """Return the name of the module that holds all these parameters, or None."""
+def module_of(parameters: Iterable[torch.Tensor], others: Iterable[torch.Tensor]) -> str | None:
+    """Return the name of the module that holds all these parameters and no others, or None."""
     paths = [name.rpartition(".")[0].replace(".", "/") for name in _names(parameters)]
     path = posixpath.commonpath(paths) if paths else ""
-    return re.sub(r"(/\d+)+$", "", path).replace("/", ".") or None
+    module = re.sub(r"(/\d+)+$", "", path).replace("/", ".")
+    is_shared = any(name.startswith(f"{module}.") for name in _names(others))
+    return None if is_shared else module or None
 
 
 def _names(parameters: Iterable[torch.Tensor]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TypeVar
 _COMMON_WORDS = {
     "loss", "losses", "opt", "optim", "optimizer", "optimiser", "err", "error", "self", "net",
     "model", "backward", "total", "cost", "the", "of", "retain", "graph", "true", "inputs", "list",
-    "parameters", "weight", "bias",
+    "parameters", "weight", "bias", "step", "none",
 }  # fmt: skip
 
 

@@ -48,7 +48,8 @@ _COUNTED_TWICE = (kinds.ADD_LOSSES, kinds.ADD_ROUNDS, kinds.RETAIN_GRAPH, kinds.
 _DETACHED_AT_USE = (kinds.DETACH, kinds.DETACH_SHARED)
 _COMPUTED_AGAIN = (kinds.FORWARD_AGAIN, kinds.COMPUTE_AGAIN)
 _RIGHT_GRADIENTS = (  # silent causes in which each call computes the right gradient
-    "graph_grows", "gradient_leaks", "gradients_not_cleared", "in_no_optimizer",
+    "graph_grows", "gradient_leaks", "gradients_discarded", "gradients_not_cleared",
+    "gradients_of_inputs", "in_no_optimizer",
 )  # fmt: skip
 _REPEATED = 2  # calls beyond the failing one that are compared, where the program's go on
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"

@@ -12,10 +12,11 @@ from gradtrace.watching import operation_kinds as kinds
 from gradtrace.watching.call_sites import FAR, caller_of_apply, in_forward, library_cause
 from gradtrace.watching.cuts import Cut, with_origins
 from gradtrace.watching.operation_kinds import Operation, requires_grad
-from gradtrace.watching.record import Region, Timeline, freed_by
+from gradtrace.watching.record import Region, Stray, Timeline, freed_by
 
 _RANKS = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # of kinds of cuts: likely causes first
 _EXPLICIT = ("detach", "data", "copy")  # cuts of one tensor
+_SELECTING = ("Embedding", "Gather", "Index", "IndexSelect")  # operations that take indices
 _SAMPLE = 64  # elements of a tensor that are compared with the numbers that Python read
 
 
@@ -28,8 +29,11 @@ class CutRecorder:
         self._regions = regions  # in which gradients are off or on, innermost last
 
     def note_switch(self, tensor: torch.Tensor, was_on: bool) -> None:
-        """Record that a leaf was frozen; if gradients were switched on, forget its cut instead."""
+        """Record that a leaf was frozen, or unfrozen, which also forgets its cut."""
         if tensor.requires_grad:
+            if not was_on and isinstance(tensor, torch.nn.Parameter):
+                stray = Stray(self._timeline.last_call + 1, unfrozen_at=user_location())
+                self._timeline.strays[id(tensor)] = stray
             cut = self._cuts.get(tensor)
             if cut is not None and self._timeline.suspects:
                 self._cuts.set_memory(tensor, cut)
@@ -92,7 +96,7 @@ class CutRecorder:
     def note_use(self, operation: Operation, output: torch.Tensor) -> None:
         """Record the values without a graph from which a result with a graph was computed.
 
-        Indices and masks do not count, because a program may choose with any network.
+        Masks and labels do not count, because a program may choose with any network.
         """
         timeline = self._timeline
         if not timeline.suspects:
@@ -101,6 +105,11 @@ class CutRecorder:
         values = [t for t in operation.tensors if t.is_floating_point() and not t.requires_grad]
         numbers = [*operation.args, *operation.kwargs.values()]
         cuts = [*filter(None, (*map(self._cut_of, values), self._of_numbers(numbers)))]
+        if type(node).__name__.partition("Backward")[0] in _SELECTING:
+            indices = [tensor for tensor in operation.tensors if tensor.dtype == torch.long]
+            for cut in filter(None, map(self._known, indices)):
+                cut.to_integers = True
+                cuts.append(cut)
         if node is not None and cuts:
             # A function may return one of its arguments, which another operation computed.
             if _torch.sequence_nr(node) >= operation.sequence_nr:

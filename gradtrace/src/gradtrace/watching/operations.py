@@ -211,8 +211,10 @@ class Observer(_torch_hooks.Mode):
         timeline, kind, tensors = self._timeline, operation.kind, operation.tensors
         if kind is not kinds.GRAD_ATTRIBUTE:
             timeline.cuts.forget(output, tensors)
-        elif (place := timeline.made_and_reached.get(id(tensors[0]))) is not None:
-            timeline.calls_of_made[place] = 0  # the program uses such gradients itself
+        else:
+            timeline.last_read = timeline.last_call
+            if (place := timeline.made_and_reached.get(id(tensors[0]))) is not None:
+                timeline.calls_of_made[place] = 0  # the program uses such gradients itself
         if not output.requires_grad:
             self._cut_recorder.note_cut(operation, output)
             return

@@ -65,12 +65,17 @@ class BackwardCall:
     recorded = True  # whether operations were recorded where it was called
     inference = False  # whether inference mode was on there
     fed_by: tuple[Any, ...] = ()  # pairs of optimizers: the first one is upstream
+    beside: tuple[Any, ...] = ()  # pairs of optimizers, neither of which is upstream
     alone: tuple[Any, ...] = ()  # optimizers whose parameters are also used without any other's
     leaves: frozenset[int] = frozenset()  # the storages of the leaves that its graph reached
     on_accelerator = False  # some of these leaves
     ended_at = 0  # the counter when the call had ended
     is_finite = False  # the values of its outputs, if they are known
     branch: Location | None = None  # the line of a torch.where() in its graph
+    discarded: tuple[
+        Any, ...
+    ] = ()  # optimizers whose last gradients, of the same line, were unused
+    last_read = 0  # the last call before the program last read a gradient, when this call began
 
     def __init__(self, number: int, location: Location | None, sequence_nr: int):
         self.number = number
@@ -224,13 +229,15 @@ class Untrained:
 class Stray:
     """A leaf that no optimizer holds, its last ``.grad``, and how often that gradient has grown.
 
-    ``first_call`` is the first backward call that reached the leaf; ``version`` is of ``.grad``.
+    ``first_call`` is the first backward call that reached the leaf; ``version`` is of ``.grad``;
+    ``unfrozen_at`` is the line that switched on the gradients of a parameter.
     """
 
     first_call: int
     gradient: int = 0
     version: int = 0
     count: int = 0
+    unfrozen_at: Location | None = None
 
 
 @dataclass(eq=False)
@@ -300,6 +307,7 @@ class Timeline:
         self.cleared = weakref.WeakKeyDictionary[torch.optim.Optimizer, int]()
         # Of each optimizer the calls whose gradients its last step used.
         self.followed = weakref.WeakKeyDictionary[torch.optim.Optimizer, list[BackwardCall]]()
+        self.last_read = 0  # the number of the last call before the program read a gradient
         self.strays: dict[int, Stray] = {}  # leaves of no optimizer, by their identity
         # Parameters that a forward pass made, by their identity: those since the last backward
         # call, with their line and whether they were made of values with a graph, and those that

@@ -75,7 +75,7 @@ CAUSES = (
         " ever arrived there",
         Unproven(
             "multiply what these indices or this mask select by the values that they were computed"
-            " from, because integers have no gradient",
+            " from, or interpolate, because integers have no gradient",
             needs=("to_integers",),
         ),
         Unproven(
@@ -130,6 +130,12 @@ CAUSES = (
             otherwise="create the optimizer after {it|the parameter} has been replaced",
         ),
         Unproven(
+            "add {it|the parameters} to the optimizer when they are unfrozen, by"
+            " optimizer.add_param_group()",
+            needs=("unfrozen",),
+            otherwise="create the optimizer from all parameters: it skips those without a gradient",
+        ),
+        Unproven(
             "put the modules into nn.ModuleList or nn.ModuleDict, and parameters into"
             " nn.ParameterList, because model.parameters() does not search a plain list or dict"
         ),
@@ -179,6 +185,16 @@ CAUSES = (
         ),
     ),
     _silent(
+        "gradients_of_inputs",
+        "several backward() calls for a tensor that no optimizer holds, as in an attack, have added"
+        " gradients to {it|the parameters} as well, and the step uses their sum",
+        Fix(
+            "take the gradient of that tensor by torch.autograd.grad(loss, tensor), which leaves"
+            " .grad alone",
+            otherwise="call optimizer.zero_grad() after these calls, before this loss's backward()",
+        ),
+    ),
+    _silent(
         "zero_derivative",
         "{it|some trained parameters} reach this loss only through an operation whose derivative is"
         " zero, such as round() or sign(), so their gradient is zero",
@@ -203,6 +219,12 @@ CAUSES = (
         "no gradient of {it|the parameters} was cleared between the last steps, so each step used"
         " the sum of all gradients since then",
         Unproven("call optimizer.zero_grad() in each iteration, before backward()"),
+    ),
+    _silent(
+        "gradients_discarded",
+        "the gradients of {it|the parameters} that this line computed were cleared before any step,"
+        " except the last ones, so each step used one of several backward() calls",
+        Unproven("call optimizer.zero_grad() only after a step, so that the gradients add up"),
     ),
     _silent(
         "autocast_stale",

@@ -59,8 +59,8 @@ def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield findings about parameters that get gradients but that no optimizer steps.
 
     They are in a list or dict of a module whose other parameters an optimizer steps, or they have
-    replaced a parameter that it still steps, and their gradients grow and are never cleared. A
-    network that is not trained, but was not frozen either, is not reported.
+    replaced a parameter that it still steps, or were unfrozen, and their gradients grow and are
+    never cleared. A network that is not trained, but was never frozen either, is not reported.
     """
     timeline = graph.timeline
     if not timeline.steps or not graph.call.whole:
@@ -114,9 +114,10 @@ def made_in_forward(graph: PendingBackward) -> Iterator[Diagnosis]:
 def _strays(
     graph: PendingBackward, grown: list[torch.Tensor], stepped: set[int]
 ) -> Iterator[Diagnosis]:
-    """Yield a finding for each line that hid these parameters, or replaced other parameters."""
+    """Yield a finding for each line that hid or unfroze these parameters, or replaced others."""
     variables = {id(variable.value): variable for variable in user_variables(sys._getframe(1))}
-    began = min(graph.timeline.strays[id(leaf)].first_call for leaf in grown)
+    strays = graph.timeline.strays
+    began = min(strays[id(leaf)].first_call for leaf in grown)
     steps = [step for step in graph.timeline.steps if step.last_call >= began]
     replaced = [
         parameter
@@ -126,12 +127,18 @@ def _strays(
         if id(parameter) not in variables and storage_of(parameter)[0] not in graph.call.leaves
     ]
     places: dict[Location | None, list[torch.Tensor]] = {}
+    unfrozen: dict[Location, list[torch.Tensor]] = {}
     for leaf in grown:
-        variable = variables.get(id(leaf))
+        variable, unfrozen_at = variables.get(id(leaf)), strays[id(leaf)].unfrozen_at
         hidden = variable is not None and _is_hidden(variable, stepped)
-        if variable is not None and (hidden or replaced):
+        if unfrozen_at is not None and steps and not hidden:
+            unfrozen.setdefault(unfrozen_at, []).append(leaf)
+        elif variable is not None and (hidden or replaced):
             place = carriers.filled_at(variable, first=hidden)
             places.setdefault(place, []).append(leaf)
+    for unfrozen_at, leaves in unfrozen.items():
+        names = names_of(leaves)
+        yield graph.finding("in_no_optimizer", unfrozen_at, carried_by=names, facts=("unfrozen",))
     shapes = {parameter.shape for parameter in replaced}
     for place, leaves in places.items():
         began_at = place or graph.call.location
@@ -170,7 +177,10 @@ def _replaced(
     entry: Untrained,
     parameters: list[torch.Tensor],
 ) -> Iterator[Diagnosis]:
-    """Yield a finding if no variable reaches some parameters now; the others become suspects."""
+    """Yield a finding if no variable reaches some parameters now; the others become suspects.
+
+    No finding if optimizers hold all leaves of the loss: the new parameters are trained, too.
+    """
     frame = sys._getframe(1)
     reachable = {id(variable.value) for variable in user_variables(frame)}
     replaced = [i for i in entry.places if id(parameters[i]) not in reachable]
@@ -178,9 +188,11 @@ def _replaced(
     timeline.suspects.update((_torch.tensor_identity(parameters[i]), {}) for i in entry.places)
     # If all are out of reach, they may still be trained.
     in_use = any(id(parameter) in reachable for parameter in parameters)
+    leaves = next((call.leaves for call in reversed(timeline.calls) if call.whole), frozenset())
+    untrained = leaves.difference(*map(storages_of, timeline.optimizers))
     if max(timeline.calls_of_made.values(), default=0) >= _FEW:
         return  # the forward pass replaces them, so a later optimizer would not hold them either
-    if replaced and (in_use or _trains_no_leaf(timeline)):
+    if replaced and untrained and (in_use or untrained == leaves):
         created_at = (
             Location(user_frame.f_code.co_filename, line)
             for user_frame in frames.user_frames(frame)
@@ -189,12 +201,6 @@ def _replaced(
         )
         step = timeline.steps[-1].location
         yield finding("optimizer_holds_replaced", step, next(created_at, step))
-
-
-def _trains_no_leaf(timeline: Timeline) -> bool:
-    """Whether the last call without ``inputs`` reached leaves, but none that an optimizer holds."""
-    leaves = next((call.leaves for call in reversed(timeline.calls) if call.whole), frozenset())
-    return bool(leaves) and all(leaves.isdisjoint(storages_of(o)) for o in timeline.optimizers)
 
 
 def _cut_off(
@@ -230,7 +236,7 @@ def _cut_off(
         if sure:
             step = timeline.steps[-1].location
             yield finding("never_trained", step, location, names, facts=(fact,))
-        elif fact == "to_integers" or in_vain or entry.steps > _LATEST:
+        else:
             entry.doubtful[location, fact] = places, names
     if entry.steps > _LATEST or any(sure for *_, sure in groups):
         for i in entry.places:

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import weakref
 from collections.abc import Iterator
 
 import torch
@@ -44,7 +45,8 @@ def note_gradients(graph: PendingBackward) -> None:
     """Record the facts that :func:`in_gradients` needs after the next step.
 
     They are whether the loss is finite, the optimizers whose leaves in this graph have gradients of
-    None or zeros only, and the line of a ``torch.where()`` in the graph.
+    None or zeros only, whether an optimizer's last gradients were cleared unused, and the line of a
+    ``torch.where()`` in the graph.
     """
     # The tensors of a compiler, and those inside torch.func, have no values that may be read.
     with contextlib.suppress(RuntimeError):
@@ -57,9 +59,30 @@ def note_gradients(graph: PendingBackward) -> None:
         own = [leaf for leaf in graph.leaves.values() if id(leaf) in ids]
         if own and not any(leaf.grad is not None and bool(leaf.grad.any()) for leaf in own):
             graph.timeline.cleared[optimizer] = graph.call.number
+            if all(leaf.grad is None for leaf in own) and _wastes(graph, storages_in(own)):
+                graph.call.discarded += (weakref.ref(optimizer),)
+    graph.call.last_read = graph.timeline.last_read
     branching = (node for node in graph.live if type(node).__name__ == "WhereBackward0")
     node = next(branching, None)
     graph.call.branch = node and graph.timeline.line_of(_torch.sequence_nr(node))
+
+
+def _wastes(graph: PendingBackward, own: frozenset[int]) -> bool:
+    """Whether the same statement just computed gradients of these leaves that nothing used.
+
+    No optimizer has stepped since, the leaves have not changed, and the program has read no
+    gradient. Several losses of one graph may be compared by their gradients.
+    """
+    timeline, call = graph.timeline, graph.call
+    stepped = timeline.steps[-1].last_call
+    earlier = [*timeline.calls][-2:][0]
+    return (
+        max(stepped, timeline.last_read) < earlier.number < call.number
+        and earlier.path == call.path
+        and own <= earlier.leaves
+        and not earlier.keeps_graph
+        and not any(any(timeline.edits_since(earlier.sequence_nr, storage)) for storage in own)
+    )
 
 
 def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
@@ -78,6 +101,10 @@ def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterat
         if bad:
             place = calls[-1].branch or calls[-1].location
             yield finding("gradient_nan", steps[-1].location, place, names_of(bad))
+    used = [call.discarded for call in timeline.calls if call.number in numbers[1:]]
+    if len(used) == _STEPS - 1 and all(weakref.ref(optimizer) in discarded for discarded in used):
+        names = names_of(parameter for parameter, _ in pairs)
+        yield finding("gradients_discarded", steps[-1].location, calls[-1].location, names)
     if (
         len(steps) == _STEPS
         and timeline.cleared.get(optimizer, 0) <= numbers[0]

@@ -1,5 +1,6 @@
 """Gradients that differ from those that the program needs."""
 
+import itertools
 import sys
 import weakref
 from collections.abc import Iterator
@@ -17,8 +18,15 @@ from gradtrace.autograd.traversal import alone, roots_of, upstream, walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training, storages_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.watching.record import OF_SCALED_TAG, SCALED_TAG, Timeline, parameters_of
+from gradtrace.watching.record import (
+    OF_SCALED_TAG,
+    SCALED_TAG,
+    BackwardCall,
+    Timeline,
+    parameters_of,
+)
 
+_FEW = 2  # calls of one statement
 _NEVER = 2**63  # a call that no program reaches
 _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer may make thousands
 # Operations whose result is scaled as their input is.
@@ -164,32 +172,55 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
     storages = storages_of(optimizer)
     since = timeline.calls_since(timeline.cleared[optimizer])
     timeline.followed[optimizer] = followed = [c for c in since if c.leaves & storages]
-    pairs = [(call, x()) for call in since for x, y in call.fed_by if y() is optimizer]
+    yield from _of_inputs(timeline, followed, names_of(parameters_of(optimizer)))
+    pairs = [
+        (call, x()) for call in since for x, y in (*call.fed_by, *call.beside) if y() is optimizer
+    ]
     for other, feeding in pairs:
         if feeding is None:
             continue
         foreign = storages_of(feeding)
         numbers = [s.last_call for s in timeline.steps if s.optimizer() is feeding]
-        described = {o: names_of(parameters_of(o)) or "" for o in (optimizer, feeding)}
+        names = {o: names_of(parameters_of(o)) or "" for o in (optimizer, feeding)}
+        steps = {s.optimizer(): s.location.text for s in timeline.steps if s.location is not None}
+        described = {o: f"{name} {steps.get(o)}" for o, name in names.items()}
         for own in (c for c in followed if not c.leaves & foreign):
             has_stepped = any(other.number <= number < own.number for number in numbers)
             lines = [call.location.text if call.location else "" for call in (own, other)]
             named = [named_like(line, described) for line in lines]
             if has_stepped or named == [optimizer, feeding]:
-                earlier = (c for c in followed if c.number < own.number)
-                adds_up = any(c.location == own.location for c in earlier)
+                adds_up = [c.location for c in followed].count(own.location) > 1
                 yield finding(
                     "gradient_leaks",
                     own.location,
                     other.location,
-                    described[optimizer],
+                    names[optimizer],
                     facts=("adds_up",) if adds_up else () if has_stepped else ("together",),
-                    own=module_of(parameters_of(feeding)),
+                    own=module_of(parameters_of(feeding), parameters_of(optimizer)),
                 )
     for partner in [o for o in timeline.followed if o is not optimizer]:
         if storages.isdisjoint(storages_of(partner)):
             for pair in ((optimizer, partner), (partner, optimizer)):
                 yield from _adversaries(timeline, *pair)
+
+
+def _of_inputs(
+    timeline: Timeline, used: list[BackwardCall], names: str | None
+) -> Iterator[Diagnosis]:
+    """Yield a finding if a step also used gradients of calls that were made for a tensor's own.
+
+    An attack is an example: one statement computed, several times, gradients of a tensor that no
+    optimizer holds, which the program has read, and the last call does not depend on that tensor.
+    """
+    others = used[:-1]
+    if len(others) < _FEW or any(call.path != others[0].path for call in others):
+        return
+    own = used[-1]
+    held = frozenset().union(*map(storages_of, timeline.optimizers))
+    # The program may give the tensor new memory after each call: tensor.data = ...
+    have_inputs = all(call.leaves - held - own.leaves for call in others)
+    if have_inputs and own.path != others[0].path and others[0].number <= own.last_read:
+        yield finding("gradients_of_inputs", own.location, others[0].location, names)
 
 
 def _adversaries(
@@ -204,7 +235,9 @@ def _adversaries(
     own = next((c for c in calls if c not in meant and not is_compared[c]), None)
     other = next((c for c in calls if c in meant and is_compared[c]), None)
     if own is not None and other is not None:
-        names, module = names_of(parameters_of(generator)), module_of(parameters_of(critic))
+        own_parameters = parameters_of(generator)
+        names = names_of(own_parameters)
+        module = module_of(parameters_of(critic), own_parameters)
         places = own.location, other.location
         yield finding("gradient_leaks", *places, names, facts=("together",), own=module)
 
@@ -223,6 +256,10 @@ def note_optimizers(graph: PendingBackward) -> None:
         references = [weakref.ref(optimizer) for optimizer, _ in optimizers]
         pairs = sorted(upstream(owners, graph.links))
         call.fed_by = tuple((references[a], references[b]) for a, b in pairs)
+        separate = itertools.permutations(range(len(optimizers)), 2)
+        call.beside = tuple(
+            (references[a], references[b]) for a, b in separate if not {(a, b), (b, a)} & {*pairs}
+        )
         call.alone = tuple(references[n] for n in alone(owners, graph.links)) if pairs else ()
 
 
