@@ -20,6 +20,7 @@ from gradtrace.repair.run.observations import (
     RunLimits,
     Sample,
     StepTaken,
+    equal_gradients,
 )
 
 LINE = ProgramLine("train.py", 7, "<module>")
@@ -1651,3 +1652,11 @@ def test_a_shorter_run_is_no_sum():
 def test_a_gradient_that_no_step_follows_is_not_said_to_be_cleared():
     judgement = judge(kinds.OUT_OF_PLACE, *repaired(), backward(3, 1.0), status="enough")
     assert judgement.status == PROVEN, judgement.reasons
+
+
+def test_a_gradient_of_rounding_errors_equals_any_other():
+    first = {"weight": sample(3.0, 4.0), "bias_before_a_normalization": sample(1e-6)}
+    second = {"weight": sample(3.0, 4.0), "bias_before_a_normalization": sample(-2e-6)}
+    assert equal_gradients(first, second)
+    assert not equal_gradients(first, {**second, "bias_before_a_normalization": sample(1e-4)})
+    assert not equal_gradients({}, {"w": sample(1e-6)})

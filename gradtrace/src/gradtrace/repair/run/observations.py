@@ -15,6 +15,7 @@ from gradtrace.explaining.causes import family_of
 
 SAME = 1e-4  # relative; sums of float32 in another order differ by less
 ZERO = 1e-7
+NOISE = 1e-6  # of the largest gradient
 
 
 class ProgramLine(NamedTuple):
@@ -266,7 +267,10 @@ def equal_gradients(first: Gradients, second: Gradients, keys: set[str] | None =
     zero = Sample(())
     keys = first.keys() | second.keys() if keys is None else keys
     pairs = ((first.get(key, zero), second.get(key, zero)) for key in keys)
-    return not any(max(a.norm, b.norm) > ZERO and a.distance(b) >= SAME for a, b in pairs)
+    # That of a bias before a normalization is only rounding errors of the others.
+    norms = (sample.norm for sample in (*first.values(), *second.values()) if sample.is_finite)
+    noise = max(ZERO, NOISE * max(norms, default=0.0))
+    return not any(max(a.norm, b.norm) > noise and a.distance(b) >= SAME for a, b in pairs)
 
 
 def sum_of(first: Gradients, second: Gradients) -> Gradients:
