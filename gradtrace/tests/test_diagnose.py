@@ -587,11 +587,30 @@ def test_the_advice_leaves_no_parameter_without_gradient(run, program, advice, s
         ("mask_not_kept", "keep ctx.mask in forward"),
         ("adapters_frozen_with_their_base", "on adapter.weight, adapter.bias"),
         ("weights_loaded_before_backward", "change child.weight before it is used"),
+        ("gradients_in_another_order", "order: return gradient * 2, None, gradient.sum(0)"),
+        ("activation_kept_on_a_copied_module", "keep net.kept in a local variable"),
+        ("encoder_and_decoder_with_an_optimizer_each", "if only the other loss is to train it"),
+        ("three_networks_with_an_optimizer_each", "if both losses are to train all"),
+        ("codebook_trained_in_the_forward_pass", "the first loss reads it, because the optimizer"),
+        ("sum_of_states_beside_the_loss", "memory.total = memory.total.detach()"),
+        ("weights_of_learned_steps", "tensor.detach().requires_grad_() for key, tensor in"),
+        ("dropout_of_a_layer_in_place", "set inplace=False in the layer"),
     ],
 )
 def test_the_advice_names_what_to_change(run, name, advice, strict):
     program = next(program for program in PROGRAMS if program.name == name)
     assert advice in run(program.source(fixed=False), strict).found.fix
+
+
+def test_a_line_that_has_not_run_made_nothing(run):
+    program = """
+def fill(table):
+    table[:, 0] = torch.zeros(2)
+    table[:, 1] = torch.ones(2)
+fill(torch.zeros(2, 2, requires_grad=True))
+"""
+    _, found, _ = run(_HEAD + program)
+    assert found.raised_at.line == 4 and found.made_at is None
 
 
 @pytest.mark.parametrize("other", ["3", "0", "None", "numpy.zeros(2)"])

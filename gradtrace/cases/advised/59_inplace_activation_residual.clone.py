@@ -1,5 +1,4 @@
 # obeys: pass that layer a clone of
-# obeys: write into a clone
 import torch
 import torch.nn.functional as F
 from torch import nn

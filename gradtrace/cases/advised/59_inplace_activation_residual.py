@@ -1,5 +1,4 @@
 # obeys: set inplace=False in the layer that changes
-# obeys: use an out-of-place operation
 import torch
 import torch.nn.functional as F
 from torch import nn

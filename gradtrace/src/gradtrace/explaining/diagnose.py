@@ -38,6 +38,7 @@ NAMING_EVIDENCE: dict[str, type[Evidence]] = {
     "view_detached_inplace": modified.LeafEvidence,
     "double_backward_unsupported": function.SecondDerivativeEvidence,
     "no_grad_region": no_graph.InferenceEvidence,
+    "copied_with_graph": no_graph.CopiedEvidence,
     "function_returns_wrong_gradients": function.ReturnedEvidence,
     "checkpoint_differs": function.RecomputedEvidence,
 }

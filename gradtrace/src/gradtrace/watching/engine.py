@@ -112,6 +112,8 @@ class Engine:
         call.creates_graph, call.keeps_graph = create_graph, keep_graph
         call.whole = not inputs
         try:
+            nodes = filter(None, map(_torch.grad_fn_of, inputs))
+            call.asked = frozenset(map(_torch.sequence_nr, nodes))
             if create_graph:
                 call.derived = _computing_in_forward(outputs)
             self._notify("began", call, outputs)

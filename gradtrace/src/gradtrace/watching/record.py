@@ -60,6 +60,7 @@ class BackwardCall:
     roots: tuple[int, ...] = ()
     output_nrs: frozenset[int] = frozenset()
     whole = True
+    asked: frozenset[int] = frozenset()  # the nodes for whose tensors it was to give gradients
     failed = False
     derived: tuple[weakref.ref[type], ...] = ()  # whose backward uses values of forward
     recorded = True  # whether operations were recorded where it was called

@@ -133,15 +133,15 @@ CAUSES = (
             needs=("a_loss_is_added",),
         ),
         Fix(
-            "detach {tensor|the shared part} where {first|the first loss} reads it, because the"
-            " optimizer of {first|the first loss} does not train it",
+            "detach {tensor|the shared part} where {first|the first loss} reads it,"
+            " {because|because the optimizer of that loss does not train it}",
             needs=("first_trains_others",),
             otherwise="add the losses and call backward() once, if both losses must train"
             " {tensor|the shared part}",
         ),
         Fix(
-            "detach {tensor|the shared part} where {second|the second loss} reads it, because the"
-            " optimizer of {second|the second loss} does not train it",
+            "detach {tensor|the shared part} where {second|the second loss} reads it,"
+            " {because|because the optimizer of that loss does not train it}",
             needs=("second_trains_others",),
             otherwise="recompute {it|the shared part} for {second|the second loss}, if that"
             " must train it, too",
@@ -156,7 +156,7 @@ CAUSES = (
             "let each loss train its own network only, by"
             " loss.backward(inputs=list(own.parameters())), and pass retain_graph=True to the first"
             " call, too",
-            needs=("several_optimizers",),
+            needs=("two_optimizers",),
             otherwise="if both losses must train all that they reach, add them and call backward()"
             " once",
         ),

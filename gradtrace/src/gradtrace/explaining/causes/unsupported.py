@@ -107,6 +107,15 @@ CAUSES = (
         Fix("use the new tensor that detach() returns: {it|x} = {it|x}.detach()"),
     ),
     _unsupported(
+        "copied_with_graph",
+        "copy.deepcopy copies leaves only, but {it|a tensor of this object} has a graph, because it"
+        " was computed from tensors that require grad",
+        Fix(
+            "keep {it|the tensor} in a local variable, so that the copied object does not hold it",
+            otherwise="before the copy: {detached|detach the tensor}, if other code reads it",
+        ),
+    ),
+    _unsupported(
         "donated_buffers",
         "a compiled model (torch.compile) gives up its saved tensors in the first backward pass, so"
         " this graph cannot be retained",

@@ -119,6 +119,9 @@ def filled_at(variable: Found | Holder, first: bool = False) -> Location | None:
     places = _filled_at(frame.f_code.co_filename, variable.root)
     if isinstance(scope, source.FUNCTIONS):
         places = [place for place in places if source.covers(scope, place.line)] or places
+    if source.loop_around(frame) is None:  # later lines of this function have not run yet
+        end = getattr(scope, "end_lineno", None) or 0
+        places = [place for place in places if not frame.f_lineno < place.line <= end]
     line = None if variable.owners else source.assigned_at(frame, variable.root)
     assigned = [place for place in places if place.line == line]
     return next(iter((*assigned, *reversed(places))), None)
@@ -155,16 +158,20 @@ def output_of(leaves: Collection[int], variables: Iterable[Holder]) -> str | Non
     return text
 
 
-def detached(carriers: Iterable[Holder]) -> str | None:
-    """Return the statements that detach the variables, or a description; None for no variables."""
+def detached(carriers: Iterable[Holder], as_leaves: bool = False) -> str | None:
+    """Return the statements that detach the variables, or a description; None for no variables.
+
+    They become leaves that require grad, if the program requests their gradients.
+    """
     carriers = list(carriers)
-    statements = dict.fromkeys(map(_detached, _each_place_once(carriers)))
+    call = "detach().requires_grad_()" if as_leaves else "detach()"
+    statements = dict.fromkeys(_detached(v, call) for v in _each_place_once(carriers))
     if None in statements or len(statements) > _MAX_NAMES:
         return f"detach every tensor in {name_of(carriers)}"
     return "; ".join(map(str, statements)) or None
 
 
-def _detached(variable: Holder) -> str | None:
+def _detached(variable: Holder, call: str) -> str | None:
     """Return the statement that detaches a variable; None if it has no simple form."""
     name = without_index(variable.name)
     if _short(variable) != variable.name:
@@ -174,17 +181,17 @@ def _detached(variable: Holder) -> str | None:
     entries = variable.owners[-1] if variable.owners else ()
     if nested == 0 and hasattr(entries, "_fields"):
         owner, _, field = name.rpartition(".")
-        return f"{owner} = {owner}._replace({field}={name}.detach())"
+        return f"{owner} = {owner}._replace({field}={name}.{call})"
     if nested == 0:
-        return f"{name} = {name}.detach()"
+        return f"{name} = {name}.{call}"
     holds_others = any(not isinstance(value, torch.Tensor) for _, value in contents(entries))
     if nested > 1 or holds_others:
         return None
-    items = f"tensor.detach() for tensor in {name}"
+    items = f"tensor.{call} for tensor in {name}"
     forms: dict[type, str] = {
         list: f"{name} = [{items}]",
         tuple: f"{name} = tuple({items})",
-        dict: f"{name} = {{key: tensor.detach() for key, tensor in {name}.items()}}",
+        dict: f"{name} = {{key: tensor.{call} for key, tensor in {name}.items()}}",
     }
     return forms.get(type(variable.owners[-1]))
 

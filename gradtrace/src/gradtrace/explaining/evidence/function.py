@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from traceback import walk_tb
@@ -162,13 +163,15 @@ class ReturnedEvidence(TextEvidence):
         """Find the ``return`` line, and the values that it should return."""
         named = re.search(r"(\w+)Backward returned", self.error)
         self.names = names = {"it": named[1] if named else None}
-        nodes: dict[Any, Any] = {
-            _torch.function_of(node): node for node in walk(roots_of(self.outputs))[0]
-        }
-        functions = [f for f in nodes if f and (f.__name__ == names["it"] or named is None)]
-        if len(functions) != 1:
+        nodes: dict[Any, list[Any]] = defaultdict(list)
+        for node in walk(roots_of(self.outputs))[0]:
+            function = _torch.function_of(node)
+            if function and (function.__name__ == names["it"] or named is None):
+                nodes[function].append(node)
+        if len(nodes) != 1:
             return
-        function, needs = functions[0], nodes[functions[0]].needs_input_grad
+        ((function, calls),) = nodes.items()
+        needs = [*map(any, zip(*(node.needs_input_grad for node in calls), strict=False))]
         inputs, code = _torch.inputs_of_function(function), code_of(function.backward)
         if len(inputs) != len(needs):
             inputs = [f"input {i}" for i in range(len(needs))]
@@ -185,7 +188,11 @@ class ReturnedEvidence(TextEvidence):
             number = "1 value" if counts[1] == 1 else f"{counts[1]} values"
             names["returned"] = f"{number}, but forward takes {', '.join(inputs)}"
             kept = len(values)
-        missing = [f"grad_{name}" for name in inputs[len(values) :]]
-        gradients = zip([*values, *missing], needs, strict=False)
-        shown = (v if needed or i < kept else "None" for i, (v, needed) in enumerate(gradients))
-        names["example"] = f": return {', '.join(shown)}"
+        values += [f"grad_{name}" for name in inputs[len(values) :]]
+        gradients = [value for value in values if value != "None"]
+        if len(gradients) == sum(needs):  # in the order of the inputs that need one
+            values = [gradients.pop(0) if needed else "None" for needed in needs]
+        pairs = [*zip(values, needs, strict=False)]
+        shown = [v if needed or i < kept else "None" for i, (v, needed) in enumerate(pairs)]
+        if ("None", True) not in pairs:
+            names["example"] = f": return {', '.join(shown)}"

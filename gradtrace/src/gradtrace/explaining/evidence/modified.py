@@ -117,7 +117,12 @@ class ModifiedEvidence(Evidence):
     @property
     def by_a_layer(self) -> bool:
         """Whether PyTorch's code made the change, as ``inplace=True`` and ``max_norm`` request."""
-        return self.edit is not None and self.edit.by_library
+        if self.edit is not None or self.timeline.observed or any(map(self._writes_in, self.files)):
+            return self.edit is not None and self.edit.by_library
+        # No line of the program writes into a tensor.
+        owners = {id(owner): owner for v in self.variables for owner in v.owners}.values()
+        modules = (m for o in owners if isinstance(o, torch.nn.Module) for m in o.modules())
+        return any(getattr(module, "inplace", False) is True for module in modules)
 
     @property
     def through_a_view(self) -> bool:

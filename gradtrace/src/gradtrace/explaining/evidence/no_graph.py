@@ -13,7 +13,13 @@ from gradtrace.autograd.frames import Location, place_of
 from gradtrace.autograd.tensors import storages_in
 from gradtrace.autograd.traversal import leaves_of, reachable, roots_of, users_of, walk
 from gradtrace.explaining.evidence.base import Evidence, TextEvidence
-from gradtrace.explaining.evidence.carriers import Holder, filled_at, name_of, without_index
+from gradtrace.explaining.evidence.carriers import (
+    Holder,
+    detached,
+    filled_at,
+    name_of,
+    without_index,
+)
 from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.watching.cuts import Cut
 from gradtrace.watching.operation_kinds import tensors_in
@@ -129,6 +135,16 @@ class InferenceEvidence(TextEvidence):
         self.began_at = source.only_line(self.frame, r"torch\.inference_mode(\(\))?")
         values = (variable.value for variable in self.variables)
         self.names = {"it": self.names_of(value for value in values if value.is_inference())}
+
+
+class CopiedEvidence(TextEvidence):
+    """Evidence about a tensor with a graph in an object that was to be copied."""
+
+    def __post_init__(self) -> None:
+        *_, (frame, _) = walk_tb(self.exception.__traceback__)
+        holders = [v for v in self.variables if v.value is frame.f_locals.get("self")]
+        self.names = {"it": name_of(holders), "detached": detached(holders)}
+        self.began_at = self._filled_at(holders)
 
 
 class ScalarEvidence(TextEvidence):

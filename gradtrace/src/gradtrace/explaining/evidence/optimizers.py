@@ -52,8 +52,7 @@ class Training:
     ) -> list[torch.optim.Optimizer]:
         """Return the optimizers that stepped after that backward call, up to call ``until``."""
         steps = (s for s in self._timeline.steps if call.number <= s.last_call <= until)
-        ids = {id(step.optimizer()) for step in steps}
-        return [optimizer for optimizer, _ in self.optimizers if id(optimizer) in ids]
+        return [o for o in dict.fromkeys(step.optimizer() for step in steps) if o is not None]
 
     def changed_by_steps(self, call: int, storages: Collection[int]) -> bool:
         """Whether a step after this call has changed one of these storages."""

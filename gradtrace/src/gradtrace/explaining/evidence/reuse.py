@@ -88,9 +88,11 @@ class ReuseEvidence(Evidence):
             "tensor": self.tensor,
             "emptied": carriers.emptied(self.naming),
             "trained": self.names_of(self.trained_only_there),
-            "detached": carriers.detached(self.carriers),
+            "detached": carriers.detached(self.carriers, self._as_leaves),
             "first": first,
             "second": second,
+            # Without a step, one optimizer may be meant for both losses.
+            "because": None if self._stepped else "if only the other loss is to train it",
             "sum": f"({first} + {second}).backward()" if both and not several else None,
         }
 
@@ -218,11 +220,12 @@ class ReuseEvidence(Evidence):
     def holders(self) -> list[Holder]:
         """The variables that hold a freed node, or one computed from it before the freeing call.
 
-        If there are none, the lasting variables that hold the oldest node computed from it later.
+        If there are none, the lasting variables that hold the oldest node computed from it later,
+        provided that an earlier iteration called backward.
         """
         exact, old = {self.live[i] for i in self.entries}, self._computed_before
         holders = [v for v in self.variables if v.node in old]
-        if holders:
+        if holders or not self.repeated:
             return sorted(holders, key=lambda v: v.node not in exact)
         later = {self.live[i]: self._number(i) for i in self._above if self.users[i]}
         holders = [v for v in self.variables if v.node in later and v.lasts]
@@ -243,12 +246,29 @@ class ReuseEvidence(Evidence):
         ]
 
     @cached_property
+    def _following(self) -> list[Holder]:
+        """The variables that carry over a tensor computed from the freed part, beside this loss."""
+        if not self.made_again:
+            return []
+        freed, live = {self.live[i] for i in self.crossing}, {None, *self.live}
+        later = (v for v in self.variables if v.carries and v.node not in live)
+        return [v for v in later if not freed.isdisjoint(walk([v.node])[0])]
+
+    @cached_property
     def carriers(self) -> list[Holder]:
         """The variables that carry the freed part, or its successor, into the next iteration."""
         if self.in_a_buffer:
             return self.in_a_buffer
         carrying = [variable for variable in self.holders if variable.carries]
-        return carrying if carrying and not self.passed_on else [*self.successors, *carrying]
+        if not carrying or self.passed_on:
+            carrying = [*self.successors, *carrying]
+        return carrying or self._following
+
+    @property
+    def _as_leaves(self) -> bool:
+        """Whether autograd.grad, or inputs=, was called for tensors that carry the freed part."""
+        asked = frozenset[int]().union(*(call.asked for call in self.timeline.calls))
+        return any(self._number(i) in asked for i in self.crossing)
 
     @cached_property
     def naming(self) -> list[Holder]:
@@ -404,8 +424,8 @@ class ReuseEvidence(Evidence):
         return parameters and trains_others and self.never_stepped and not self.trained_there
 
     @cached_property
-    def several_optimizers(self) -> bool:
-        return len(self.training.optimizers) > 1
+    def two_optimizers(self) -> bool:
+        return len(self.training.optimizers) == 2
 
     @cached_property
     def one_optimizer(self) -> bool:
@@ -424,7 +444,7 @@ class ReuseEvidence(Evidence):
         cleared = self.freeing.whole and all(map(_is_cleared, leaves))
         return (
             (cleared and bool(leaves))
-            or bool(self._stepped)
+            or any(o in self._stepped for o, _ in self.training.optimizers)
             or self.training.changed_by_steps(self.freeing.number, self._storages(self._inputs))
             or self.training.changed_since(self.freeing, leaves_of(self.live))
         )
