@@ -741,6 +741,19 @@ def test_clearing_after_ones_own_step_says_nothing_about_the_next_loss():
     assert targets_of_calls(run) == {1: {1}, 2: {0}}
 
 
+def test_a_loss_is_meant_for_the_optimizer_that_steps_next_not_for_one_cleared_before():
+    """A part that trains itself in the forward pass runs after the clearing of the others."""
+    run = program(
+        GradientsCleared(frozenset({0})),
+        backward(1, 1.0),
+        step(1, 1, d=sample(1.0)),
+        backward(2, 1.0),
+        step(0, 2, g=sample(1.0)),
+        optimizers=TWO_NETWORKS,
+    )
+    assert targets_of_calls(run) == {1: {1}, 2: {0}}
+
+
 @pytest.mark.parametrize(
     "text, name",
     [
@@ -844,6 +857,19 @@ def test_proven_repairs_that_train_differently_are_accepted_first():
         _classify(proof, Judge(ORIGINAL, REFERENCE))
         assert proof.accepted == [judgements[i] for i in accepted]
         assert proof.equivalent == [judgements[i] for i in equivalent]
+
+
+def test_repairs_of_two_kinds_are_two_ideas_even_if_they_ask_the_same():
+    changed = {"w": sample(5.0, 5.0)}
+    *events, _ = repaired(1.0, gradients=changed)
+    runs = program(*repaired()), program(*events, step(0, 2, **changed))
+    judgements = [
+        Judgement(Candidate(kind, "an edit", {}), run, OPEN, question="is it meant?")
+        for kind, run in zip((kinds.DETACH_SHARED, kinds.FORWARD_AGAIN), runs, strict=True)
+    ]
+    proof = Proof(ORIGINAL, judgements=judgements)
+    _classify(proof, Judge(ORIGINAL, REFERENCE))
+    assert proof.accepted == judgements
 
 
 def test_a_list_is_cleared_if_nothing_else_holds():

@@ -278,6 +278,29 @@ for x in torch.randn(3, 5, 4):
     loss.backward()
     opt.step()
 """
+KEPT_GRADIENT_CHANGED = f"""{START}
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(2 * x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (kept,) = ctx.saved_tensors
+        kept *= grad
+        return kept
+
+first, second = nn.Linear(4, 4), nn.Linear(4, 1)
+opts = [torch.optim.SGD(net.parameters(), 0.1) for net in (first, second)]
+for x in torch.randn(3, 5, 4):
+    loss = Square.apply(second(first(x).tanh())).mean()
+    for net, opt in zip((first, second), opts):
+        opt.zero_grad()
+        loss.backward(retain_graph=True, inputs=list(net.parameters()))
+    for opt in opts:
+        opt.step()
+"""
 TERM_BY_ITEM = f"""{START}
 mean, spread = nn.Linear(4, 1), nn.Linear(4, 1)
 opt = torch.optim.SGD([*mean.parameters(), *spread.parameters()], 0.1)
@@ -461,6 +484,7 @@ def reason(proof: Proof, title: str) -> str:
         (UPDATED_WITH_DECAY, "no_grad", "+        w -= 0.1 * (w.grad + 0.01 * w)"),
         (COUPLING, "out_of_place", "+    b = b.mul(s.exp())"),
         (GRADIENT_CHANGED, "out_of_place", "+        grad = grad.mul(2).mul(x)"),
+        (KEPT_GRADIENT_CHANGED, "out_of_place", "+        kept = kept * grad"),
     ],
 )
 def test_one_repair_is_proven(proof, program, kind, line):

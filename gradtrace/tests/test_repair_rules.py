@@ -764,3 +764,17 @@ def test_a_silent_failure_does_not_blame_the_backward_calls(tmp_path):
     run.diagnosis |= dict(zip(("began_at", "raised_at"), places, strict=True))
     listed = candidates(run, pytest.fail)
     assert {one.repair.name for one in listed}.isdisjoint({"create_graph", "retain_graph"})
+
+
+def test_a_state_for_which_gradients_are_requested_stays_a_leaf(list_candidates):
+    text = """\
+for x in data:
+    slope, = torch.autograd.grad(loss_of(w, x), w, create_graph=True)
+    w = w - rate * slope
+    loss = loss_of(w, x)
+    loss.backward()
+"""
+    titles = [one.title for one in list_candidates(text, 5, variables=[("w", "tensor")])]
+    assert titles.index("w = w.detach()") < titles.index("w = w.detach().requires_grad_()")
+    others = list_candidates(text.replace("autograd.grad", "func"), 5, variables=[("w", "tensor")])
+    assert not any("requires_grad_" in one.title for one in others)

@@ -177,7 +177,8 @@ def retain_graphs() -> None:
 
     autograd["_engine_run_backward"] = retaining
     torch.autograd.graph.saved_tensors_hooks(
-        lambda saved: saved.detach().clone(), lambda saved: saved
+        lambda saved: saved.detach().clone(),
+        torch.Tensor.clone,  # backward() may change its copy
     ).__enter__()
 
 

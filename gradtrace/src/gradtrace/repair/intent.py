@@ -23,9 +23,10 @@ def assign_losses(
     """Return, for the position of each backward call, the optimizers that its loss is meant for.
 
     That is the only optimizer; else the only one cleared since the previous call, except after its
-    own step; else the only one that steps before the next call; else the one whose description has
-    a word of the loss's name, among those cleared, or else those that step, or else all; else all
-    those cleared, if they are those that step.  A call for which none of these holds is left out.
+    own step, unless only others step before the next call; else the only one that steps before the
+    next call; else the one whose description has a word of the loss's name, among those cleared, or
+    else those that step, or else all; else all those cleared, if they are those that step.  A call
+    for which none of these holds is left out.
 
     Args:
         actions: in the order in which they run.
@@ -44,6 +45,8 @@ def assign_losses(
             continue
         later = itertools.takewhile(lambda a: a.kind != "backward", actions[position + 1 :])
         following = frozenset().union(*(a.optimizers for a in later if a.kind == "step"))
+        if cleared.isdisjoint(following) and following:
+            cleared = frozenset()  # for a later loss
         candidates = cleared or following or frozenset(optimizers)
         like = named_like(action.loss, {name: optimizers[name] for name in sorted(candidates)})
         named = frozenset() if like is None else frozenset({like})

@@ -130,7 +130,6 @@ def _classify(proof: Proof, judge: Judge) -> None:
 
 
 def _is_same_idea(first: Judgement, second: Judgement) -> bool:
-    if first.question or second.question:
-        return first.question == second.question
-    repair = first.candidate.repair
-    return repair == second.candidate.repair and repair.name in _SAME_IDEA
+    repair, question = first.candidate.repair, first.question or second.question
+    is_same = first.question == second.question if question else repair.name in _SAME_IDEA
+    return repair == second.candidate.repair and is_same

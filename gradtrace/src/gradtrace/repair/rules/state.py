@@ -49,6 +49,9 @@ def _in_each_iteration(
     # Before a step, a new state would be one of the old weights.
     if loop is None or kind != kinds.RESET_STATE:
         yield from edit(kind, title, source.insert(member, after=lines))
+    if kind == kinds.DETACH_STATE and any(method_called(c) == "grad" for c in source.all(ast.Call)):
+        leaves = [line.replace(".detach()", ".detach().requires_grad_()") for line in lines]
+        yield from edit(kind, "; ".join(leaves), source.insert(member, after=leaves))
     if loop is not None:
         title = f"{title} at the beginning of each iteration"
         yield from edit(kind, title, source.first_in(loop.body, lines))
