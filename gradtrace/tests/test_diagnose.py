@@ -595,6 +595,7 @@ def test_the_advice_leaves_no_parameter_without_gradient(run, program, advice, s
         ("sum_of_states_beside_the_loss", "memory.total = memory.total.detach()"),
         ("weights_of_learned_steps", "tensor.detach().requires_grad_() for key, tensor in"),
         ("dropout_of_a_layer_in_place", "set inplace=False in the layer"),
+        ("penalty_through_a_function_in_eight_bits", "write that backward() with operations that"),
     ],
 )
 def test_the_advice_names_what_to_change(run, name, advice, strict):

@@ -14,7 +14,6 @@ import sys
 import threading
 import types
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar, overload
 
@@ -195,8 +194,6 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     def _look_for_silent_failures(self, call: BackwardCall, outputs: Any) -> None:
         timeline = self._record.timeline
         graph = PendingBackward(timeline, call, outputs)
-        functions = dict.fromkeys(map(_torch.function_of, graph.live))
-        call.functions = tuple(weakref.ref(f) for f in functions if f is not None)
         with _torch.no_torch_function():
             leaves = graph.leaves.values()
             call.leaves = storages_in(leaves)

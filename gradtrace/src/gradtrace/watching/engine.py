@@ -9,7 +9,7 @@ import itertools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -115,7 +115,7 @@ class Engine:
             nodes = filter(None, map(_torch.grad_fn_of, inputs))
             call.asked = frozenset(map(_torch.sequence_nr, nodes))
             if create_graph:
-                call.derived = _computing_in_forward(outputs)
+                call.functions, call.derived = _custom_functions(outputs)
             self._notify("began", call, outputs)
         except Exception as ours:
             self._broke(ours)
@@ -212,15 +212,16 @@ def mark_freed(call: BackwardCall, outputs: Sequence[Any], inputs: Sequence[Any]
         _mark_all(call, roots)
 
 
-def _computing_in_forward(outputs: Any) -> tuple[weakref.ref[type], ...]:
-    """Return the custom functions in this graph whose forward stored a tensor without a graph.
+def _custom_functions(outputs: Any) -> Iterator[tuple[weakref.ref[type], ...]]:
+    """Yield the custom functions in this graph, then those that stored a tensor without a graph.
 
     A value that forward computed is such a tensor, so the gradient through it has no graph.
     """
     with undisturbed():
         nodes = {_torch.function_of(node): node for node in walk(roots_of(outputs))[0]}
-        kept = (f for f, node in nodes.items() if f is not None and _torch.kept_by_function(node))
-        return tuple(weakref.ref(function) for function in kept)
+        custom = [(weakref.ref(f), node) for f, node in nodes.items() if f is not None]
+        yield tuple(function for function, _ in custom)
+        yield tuple(function for function, node in custom if _torch.kept_by_function(node))
 
 
 def mark_what_ran(call: BackwardCall, outputs: Any) -> None:

@@ -56,7 +56,7 @@ class BackwardCall:
 
     keeps_graph = False
     creates_graph = False
-    functions: tuple[weakref.ref[type], ...] = ()  # the custom functions in its graph
+    functions: tuple[weakref.ref[type], ...] = ()  # custom ones in it, if it creates a graph
     roots: tuple[int, ...] = ()
     output_nrs: frozenset[int] = frozenset()
     whole = True

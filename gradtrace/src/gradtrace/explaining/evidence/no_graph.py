@@ -48,12 +48,21 @@ class NoGraphEvidence(Evidence):
         if self.began_at is not None and self._is_cut("region"):
             region = source.region_at(self.began_at, source.GRADIENTS_DISABLED)
             self.began_at = region or self.began_at
-        if self._is_cut("line"):  # how is not known, so other facts decide first
-            self.made_at, self.began_at, self.cut = self.began_at, None, None
+        if self._is_cut("line"):
+            self.cut = self._by_a_function()
+            if self.cut is None:  # how is not known, so other facts decide first
+                self.made_at, self.began_at = self.began_at, None
         if self.in_inference_mode or (self.began_at is None and self.gradients_are_off):
             self.began_at = source.region_around(self.frame, source.GRADIENTS_DISABLED)
         elif self.began_at is None and self.frozen:
             self.began_at = source.only_line(self.frame, r".*\.requires_grad(_\(False\)| = False)")
+
+    def _by_a_function(self) -> Cut | None:
+        """Return the cut in a custom function, if that line computed a gradient with a graph."""
+        calls = (c for c in self.timeline.calls if c.creates_graph and c.location == self.began_at)
+        functions = (reference() for call in calls for reference in call.functions)
+        names = (place_of(function, "backward") for function in functions if function is not None)
+        return next((Cut("function", self.began_at, function=name) for name in names), None)
 
     def _cut_of(self, output: torch.Tensor) -> Cut | None:
         """Return the tensor's cut, or else the last read of a value since the previous call."""
