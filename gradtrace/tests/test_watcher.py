@@ -192,7 +192,7 @@ def test_gradtrace_failing_leaves_the_error_alone(monkeypatch, strict):
 
 
 PARTS = [
-    "gradtrace.watching.engine._computing_in_forward",
+    "gradtrace.watching.engine._custom_functions",
     "gradtrace.watching.engine.mark_freed",
     "gradtrace.watching.operations.Observer._note",
     "gradtrace.watching.operations.tensors_in",
