@@ -81,7 +81,7 @@ def _leaf_rows(trace: TraceData) -> dict[int, list[int]]:
                 row[0] = max(row[0], without_value + len("  ") + length)
             if variable.grad is not None:
                 length = len("∇ ") + min(len(variable.grad), _LONGEST_VALUES)
-                row[1:] = [max([length, *row[1:]])]
+                row[1:] = [max(length, *row[1:], 0)]
     return rows
 
 
