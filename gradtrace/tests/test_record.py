@@ -495,7 +495,7 @@ def test_a_new_timeline_has_seen_nothing():
     del values["lines"]
     assert {name: value for name, value in values.items() if name not in tables} == {
         **{"observed": False, "closure_ran": False, "left": None},
-        **{"backwards": 0, "left_after": 0, "looked_inside": 0},
+        **{"backwards": 0, "left_after": 0, "looked_inside": 0, "last_read": 0},
         **{"last_write": -1, "graph_elsewhere": -1},
     }
 

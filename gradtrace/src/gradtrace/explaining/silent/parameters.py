@@ -236,7 +236,7 @@ def _cut_off(
         if sure:
             step = timeline.steps[-1].location
             yield finding("never_trained", step, location, names, facts=(fact,))
-        else:
+        elif fact in ("to_integers", "region") or in_vain or entry.steps > _LATEST:
             entry.doubtful[location, fact] = places, names
     if entry.steps > _LATEST or any(sure for *_, sure in groups):
         for i in entry.places:
