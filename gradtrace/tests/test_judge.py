@@ -1685,4 +1685,5 @@ def test_a_gradient_of_rounding_errors_equals_any_other():
     second = {"weight": sample(3.0, 4.0), "bias_before_a_normalization": sample(-2e-6)}
     assert equal_gradients(first, second)
     assert not equal_gradients(first, {**second, "bias_before_a_normalization": sample(1e-4)})
+    assert not equal_gradients(first, {"weight": first["weight"]})
     assert not equal_gradients({}, {"w": sample(1e-6)})

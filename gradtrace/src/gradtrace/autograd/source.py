@@ -69,6 +69,18 @@ def is_conditional(place: Location) -> bool:
     return any(_depends(node) for node in nodes if covers(node, place.line))
 
 
+def only_counts(place: Location) -> bool:
+    """Whether each ``if`` that decides if a line runs has a ``%``, also one with ``continue``."""
+    tests = (
+        node.test
+        for node in _nodes(place.file, ast.If)
+        if covers(node, place.line)
+        or (node.lineno < place.line and any(isinstance(n, ast.Continue) for n in ast.walk(node)))
+        if _depends(node)
+    )
+    return all(any(isinstance(n, ast.Mod) for n in ast.walk(test)) for test in tests)
+
+
 def _depends(node: Any) -> bool:
     """Whether a node is an ``if``, except of ``__name__``, or a call ``set_grad_enabled(flag)``."""
     if not isinstance(node, ast.Call):

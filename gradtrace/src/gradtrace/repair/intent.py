@@ -10,7 +10,10 @@ from gradtrace.repair.run.observations import GradientsCleared, ObservedCall, Pr
 
 
 class TrainingAction(NamedTuple):
-    """A backward call on a loss, or a ``step`` or ``zero_grad`` of optimizers."""
+    """A backward call on a loss, or a ``step`` or ``zero_grad`` of optimizers.
+
+    Of a backward call they are those whose parameters the loss reaches; empty if that is unknown.
+    """
 
     kind: str  # "backward", "step" or "zero_grad"
     optimizers: frozenset[str] = frozenset()
@@ -45,6 +48,7 @@ def assign_losses(
             continue
         later = itertools.takewhile(lambda a: a.kind != "backward", actions[position + 1 :])
         following = frozenset().union(*(a.optimizers for a in later if a.kind == "step"))
+        following &= action.optimizers or following  # others use the gradients of earlier calls
         if cleared.isdisjoint(following) and following:
             cleared = frozenset()  # for a later loss
         candidates = cleared or following or frozenset(optimizers)
@@ -67,7 +71,8 @@ def targets_of_calls(run: ProgramRun) -> dict[int, set[int]]:
         elif isinstance(event, StepTaken):
             action = TrainingAction("step", frozenset({str(event.optimizer)}))
         else:
-            action = TrainingAction("backward", loss=loss_name(event))
+            reached = (i for i, o in enumerate(run.optimizers) if event.leaves & {*o.keys})
+            action = TrainingAction("backward", frozenset(map(str, reached)), loss_name(event))
         actions.append(action)
     descriptions = {}
     for i, optimizer in enumerate(run.optimizers):

@@ -32,14 +32,25 @@ class CutRecorder:
         """Record that a leaf was frozen, or unfrozen, which also forgets its cut."""
         if tensor.requires_grad:
             if not was_on and isinstance(tensor, torch.nn.Parameter):
-                stray = Stray(self._timeline.last_call + 1, unfrozen_at=user_location())
-                self._timeline.strays[id(tensor)] = stray
+                self._note_unfrozen(tensor)
             cut = self._cuts.get(tensor)
             if cut is not None and self._timeline.suspects:
                 self._cuts.set_memory(tensor, cut)
             self._cuts.forget(tensor)
         elif was_on and tensor.is_leaf:
             self._cuts.set(tensor, Cut("frozen", user_location()))
+            self._timeline.strays[id(tensor)] = Stray(self._timeline.last_call + 1)
+
+    def _note_unfrozen(self, parameter: torch.Tensor) -> None:
+        """Record the line, if steps were made while the parameter was frozen.
+
+        An evaluation may freeze all parameters for a while.
+        """
+        timeline, now = self._timeline, self._timeline.last_call + 1
+        frozen = timeline.strays.get(id(parameter), Stray(1))
+        has_stepped = bool(timeline.steps) and timeline.steps[-1].last_call >= frozen.first_call
+        unfrozen_at = user_location() if has_stepped else None
+        timeline.strays[id(parameter)] = Stray(now, unfrozen_at=unfrozen_at)
 
     def note_replacement(self, tensor: torch.Tensor, values: list[torch.Tensor]) -> None:
         """Record that a tensor's memory was set to computed values, whose graph it lacks."""
@@ -99,16 +110,20 @@ class CutRecorder:
         Masks and labels do not count, because a program may choose with any network.
         """
         timeline = self._timeline
-        if not timeline.suspects:
+        if not timeline.suspects and timeline.of_input is None:
             return
         node = _torch.grad_fn_of(output)
         values = [t for t in operation.tensors if t.is_floating_point() and not t.requires_grad]
+        if not timeline.suspects:
+            if node is not None:
+                self._cuts.use(node, [*filter(None, map(self._known, values))])
+            return
         numbers = [*operation.args, *operation.kwargs.values()]
         cuts = [*filter(None, (*map(self._cut_of, values), self._of_numbers(numbers)))]
         if type(node).__name__.partition("Backward")[0] in _SELECTING:
             indices = [tensor for tensor in operation.tensors if tensor.dtype == torch.long]
             for cut in filter(None, map(self._known, indices)):
-                cut.to_integers = True
+                cut.to_integers |= cut.how == "operation"
                 cuts.append(cut)
         if node is not None and cuts:
             # A function may return one of its arguments, which another operation computed.

@@ -76,7 +76,7 @@ class BackwardCall:
     discarded: tuple[
         Any, ...
     ] = ()  # optimizers whose last gradients, of the same line, were unused
-    last_read = 0  # the last call before the program last read a gradient, when this call began
+    follows_inputs = False  # it uses values that the program made after reading an input's gradient
 
     def __init__(self, number: int, location: Location | None, sequence_nr: int):
         self.number = number
@@ -309,6 +309,7 @@ class Timeline:
         # Of each optimizer the calls whose gradients its last step used.
         self.followed = weakref.WeakKeyDictionary[torch.optim.Optimizer, list[BackwardCall]]()
         self.last_read = 0  # the number of the last call before the program read a gradient
+        self.of_input: Cut | None = None  # the first one of no parameter that it read since a step
         self.strays: dict[int, Stray] = {}  # leaves of no optimizer, by their identity
         # Parameters that a forward pass made, by their identity: those since the last backward
         # call, with their line and whether they were made of values with a graph, and those that
@@ -382,6 +383,7 @@ class Timeline:
                 storages = self.steps[-1].storages  # one object for equal sets
         now = _torch.next_sequence_nr()
         self.optimizers.add(optimizer)
+        self.of_input = None
         step = OptimizerStep(weakref.ref(optimizer), location, now, self.last_call, storages)
         self.steps.append(step)
         self.last_write = now

@@ -15,7 +15,7 @@ from gradtrace.autograd.traversal import leading_to, reachable
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.watching.record import Timeline, parameters_of
+from gradtrace.watching.record import SCALED_TAG, Timeline, parameters_of
 
 _STEPS = 4  # of one optimizer, between which its gradients were never cleared
 # Nodes that return a gradient of zero for every input.
@@ -59,28 +59,35 @@ def note_gradients(graph: PendingBackward) -> None:
         own = [leaf for leaf in graph.leaves.values() if id(leaf) in ids]
         if own and not any(leaf.grad is not None and bool(leaf.grad.any()) for leaf in own):
             graph.timeline.cleared[optimizer] = graph.call.number
-            if all(leaf.grad is None for leaf in own) and _wastes(graph, storages_in(own)):
+            if all(leaf.grad is None for leaf in own) and _wastes(graph, own):
                 graph.call.discarded += (weakref.ref(optimizer),)
-    graph.call.last_read = graph.timeline.last_read
+    if (read := graph.timeline.of_input) is not None:
+        used = graph.timeline.cuts.used
+        cuts = (cut for number in used.keys() & graph.numbers for cut in used[number])
+        graph.call.follows_inputs = any(cut.number >= read.number for cut in cuts)
     branching = (node for node in graph.live if type(node).__name__ == "WhereBackward0")
     node = next(branching, None)
     graph.call.branch = node and graph.timeline.line_of(_torch.sequence_nr(node))
 
 
-def _wastes(graph: PendingBackward, own: frozenset[int]) -> bool:
+def _wastes(graph: PendingBackward, leaves: list[torch.Tensor]) -> bool:
     """Whether the same statement just computed gradients of these leaves that nothing used.
 
     No optimizer has stepped since, the leaves have not changed, and the program has read no
-    gradient. Several losses of one graph may be compared by their gradients.
+    gradient. Several losses of one graph may be compared by their gradients, autograd.grad returns
+    them, a hook may read them, and a GradScaler skips steps.
     """
-    timeline, call = graph.timeline, graph.call
+    timeline, call, own = graph.timeline, graph.call, storages_in(leaves)
     stepped = timeline.steps[-1].last_call
     earlier = [*timeline.calls][-2:][0]
     return (
         max(stepped, timeline.last_read) < earlier.number < call.number
         and earlier.path == call.path
         and own <= earlier.leaves
+        and earlier.whole
         and not earlier.keeps_graph
+        and SCALED_TAG not in graph.live[0].metadata
+        and not any(map(_torch.has_hooks, leaves))
         and not any(any(timeline.edits_since(earlier.sequence_nr, storage)) for storage in own)
     )
 
@@ -102,7 +109,10 @@ def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterat
             place = calls[-1].branch or calls[-1].location
             yield finding("gradient_nan", steps[-1].location, place, names_of(bad))
     used = [call.discarded for call in timeline.calls if call.number in numbers[1:]]
-    if len(used) == _STEPS - 1 and all(weakref.ref(optimizer) in discarded for discarded in used):
+    is_each = all(weakref.ref(optimizer) in discarded for discarded in used)
+    place = steps[-1].location
+    # A program may decide by its losses which ones to use.
+    if len(used) == _STEPS - 1 and is_each and place and source.only_counts(place):
         names = names_of(parameter for parameter, _ in pairs)
         yield finding("gradients_discarded", steps[-1].location, calls[-1].location, names)
     if (

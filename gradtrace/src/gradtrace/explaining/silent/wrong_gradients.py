@@ -174,9 +174,12 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
     timeline.followed[optimizer] = followed = [c for c in since if c.leaves & storages]
     yield from _of_inputs(timeline, followed, names_of(parameters_of(optimizer)))
     pairs = [
-        (call, x()) for call in since for x, y in (*call.fed_by, *call.beside) if y() is optimizer
+        (call, x(), (x, y) in call.fed_by)
+        for call in since
+        for x, y in (*call.fed_by, *call.beside)
+        if y() is optimizer
     ]
-    for other, feeding in pairs:
+    for other, feeding, is_fed in pairs:
         if feeding is None:
             continue
         foreign = storages_of(feeding)
@@ -185,7 +188,8 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
         steps = {s.optimizer(): s.location.text for s in timeline.steps if s.location is not None}
         described = {o: f"{name} {steps.get(o)}" for o, name in names.items()}
         for own in (c for c in followed if not c.leaves & foreign):
-            has_stepped = any(other.number <= number < own.number for number in numbers)
+            # A loss that compares two networks may be meant for both.
+            has_stepped = is_fed and any(other.number <= n < own.number for n in numbers)
             lines = [call.location.text if call.location else "" for call in (own, other)]
             named = [named_like(line, described) for line in lines]
             if has_stepped or named == [optimizer, feeding]:
@@ -210,7 +214,8 @@ def _of_inputs(
     """Yield a finding if a step also used gradients of calls that were made for a tensor's own.
 
     An attack is an example: one statement computed, several times, gradients of a tensor that no
-    optimizer holds, which the program has read, and the last call does not depend on that tensor.
+    optimizer holds, and the last call uses values that the program made after it had read them,
+    but does not depend on that tensor. Else the program may only log them, or want the sum.
     """
     others = used[:-1]
     if len(others) < _FEW or any(call.path != others[0].path for call in others):
@@ -219,7 +224,7 @@ def _of_inputs(
     held = frozenset().union(*map(storages_of, timeline.optimizers))
     # The program may give the tensor new memory after each call: tensor.data = ...
     have_inputs = all(call.leaves - held - own.leaves for call in others)
-    if have_inputs and own.path != others[0].path and others[0].number <= own.last_read:
+    if have_inputs and own.path != others[0].path and own.follows_inputs:
         yield finding("gradients_of_inputs", own.location, others[0].location, names)
 
 

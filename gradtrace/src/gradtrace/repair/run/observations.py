@@ -270,7 +270,9 @@ def equal_gradients(first: Gradients, second: Gradients, keys: set[str] | None =
     # That of a bias before a normalization is only rounding errors of the others.
     norms = (sample.norm for sample in (*first.values(), *second.values()) if sample.is_finite)
     noise = max(ZERO, NOISE * max(norms, default=0.0))
-    return not any(max(a.norm, b.norm) > noise and a.distance(b) >= SAME for a, b in pairs)
+    # If one is missing, the other is a gradient that a detach() took away.
+    limits = ((ZERO if 0 in (a.norm, b.norm) else noise, a, b) for a, b in pairs)
+    return not any(max(a.norm, b.norm) > limit and a.distance(b) >= SAME for limit, a, b in limits)
 
 
 def sum_of(first: Gradients, second: Gradients) -> Gradients:
