@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from gradtrace.repair import kinds, proof, proof_text
-from gradtrace.repair.intent import loss_name, targets_of_calls
+from gradtrace.repair.intent import TrainingAction, assign_losses, loss_name, targets_of_calls
 from gradtrace.repair.judge import OPEN, PROVEN, REJECTED, UNPROVEN, Judge, Judgement
 from gradtrace.repair.kinds import Repair
 from gradtrace.repair.proof import Proof, _classify, is_senseless
@@ -739,6 +739,12 @@ def test_clearing_after_ones_own_step_says_nothing_about_the_next_loss():
         optimizers=TWO_NETWORKS,
     )
     assert targets_of_calls(run) == {1: {1}, 2: {0}}
+
+
+def test_an_optimizer_that_holds_nothing_of_a_loss_steps_for_an_earlier_one():
+    a, b = frozenset("a"), frozenset("b")
+    actions = [("zero_grad", a), ("backward", a, "first"), ("step", b)]
+    assert assign_losses([TrainingAction(*x) for x in actions], {"a": "", "b": ""}) == {1: a}
 
 
 def test_a_loss_is_meant_for_the_optimizer_that_steps_next_not_for_one_cleared_before():
