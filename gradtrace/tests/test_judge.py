@@ -1060,7 +1060,7 @@ def test_without_an_optimizer_the_gradients_of_late_calls_count():
     assert judgement.status == PROVEN, judgement.reasons
     assert "w gets a gradient" in judgement.evidence
     Judge(original).compare([judgement])
-    assert judgement.status == PROVEN  # nobody knows what has to be trained
+    assert judgement.status == PROVEN  # nothing says what has to be trained
     both = events[0], backward(2, 2.0, gradients={"v": sample(1.0), "w": sample(1.0, 2.0)})
     original.events[-1] = failing(backward(2, 2.0))
     reference = program(*both, optimizers=[])

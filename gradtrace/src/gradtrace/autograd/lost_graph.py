@@ -257,15 +257,15 @@ class _Reader:
         """Return where a function's return value lost its graph; None if it may have one."""
         if called is None:
             file, function = self._file, source.function_named(self._file, name)
-            known = {n: v for n, v in self._variables.items() if isinstance(v, ModuleType)}
+            variables = {n: v for n, v in self._variables.items() if isinstance(v, ModuleType)}
         else:  # a local variable or parameter may have a global's name
             code = called.__code__
             file, function = code.co_filename, source.function_of(code)
-            known = {n: v for n, v in called.__globals__.items() if n not in code.co_varnames}
+            variables = {n: v for n, v in called.__globals__.items() if n not in code.co_varnames}
         if function is None or self._depth == _MAX_CALLS:
             return None
         arguments, depth = self._passed(call, function), self._depth + 1
-        reader = _Reader(file, function, known, arguments, self._lenient, depth)
+        reader = _Reader(file, function, variables, arguments, self._lenient, depth)
         returned = (node.value for node in reader.nodes if isinstance(node, ast.Return))
         results = [reader._of_result(value) for value in returned if value is not None]
         return _any(results) if self._lenient or not results else _all(results)

@@ -69,8 +69,11 @@ def is_conditional(place: Location) -> bool:
     return any(_depends(node) for node in nodes if covers(node, place.line))
 
 
-def only_counts(place: Location) -> bool:
-    """Whether each ``if`` that decides if a line runs has a ``%``, also one with ``continue``."""
+def runs_at_intervals(place: Location) -> bool:
+    """Whether a counter alone decides if a line runs, as in ``if step % 4 == 0``.
+
+    Each ``if`` around the line, or before it with a ``continue``, must have a ``%``.
+    """
     tests = (
         node.test
         for node in _nodes(place.file, ast.If)

@@ -71,8 +71,8 @@ def targets_of_calls(run: ProgramRun) -> dict[int, set[int]]:
         elif isinstance(event, StepTaken):
             action = TrainingAction("step", frozenset({str(event.optimizer)}))
         else:
-            reached = (i for i, o in enumerate(run.optimizers) if event.leaves & {*o.keys})
-            action = TrainingAction("backward", frozenset(map(str, reached)), loss_name(event))
+            indices = (i for i, o in enumerate(run.optimizers) if event.leaves & {*o.keys})
+            action = TrainingAction("backward", frozenset(map(str, indices)), loss_name(event))
         actions.append(action)
     descriptions = {}
     for i, optimizer in enumerate(run.optimizers):

@@ -245,8 +245,9 @@ class Judge:
 
     def _unconnected(self, run: ProgramRun) -> str | None:
         """Return an objection to a gradient for tensors of which the loss depends on none."""
-        known = {call.site for call in self.original.calls if call.unconnected and not call.failed}
-        sites = (call.site for call in run.calls if call.unconnected and call.site not in known)
+        calls = (call for call in self.original.calls if call.unconnected and not call.failed)
+        earlier = {call.site for call in calls}
+        sites = (call.site for call in run.calls if call.unconnected and call.site not in earlier)
         texts = (
             f"the gradient at line {line.line} is of no tensor that its loss was computed from"
             for line, *_ in sites

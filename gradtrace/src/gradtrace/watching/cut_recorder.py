@@ -110,7 +110,7 @@ class CutRecorder:
         Masks and labels do not count, because a program may choose with any network.
         """
         timeline = self._timeline
-        if not timeline.suspects and timeline.of_input is None:
+        if not timeline.suspects and timeline.input_gradient is None:
             return
         node = _torch.grad_fn_of(output)
         values = [t for t in operation.tensors if t.is_floating_point() and not t.requires_grad]

@@ -9,7 +9,7 @@ import itertools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -24,6 +24,8 @@ from gradtrace.autograd.traversal import leading_to, roots_of, undisturbed, user
 from gradtrace.watching.record import FREED_TAG, BackwardCall
 from gradtrace.watching.running_sums import with_scaled
 from gradtrace.watching.stand_ins import remove_our_frames
+
+_Functions = tuple[weakref.ref[type], ...]
 
 
 class Listener(Protocol):
@@ -113,7 +115,7 @@ class Engine:
         call.whole = not inputs
         try:
             nodes = filter(None, map(_torch.grad_fn_of, inputs))
-            call.asked = frozenset(map(_torch.sequence_nr, nodes))
+            call.input_nrs = frozenset(map(_torch.sequence_nr, nodes))
             if create_graph:
                 call.functions, call.derived = _custom_functions(outputs)
             self._notify("began", call, outputs)
@@ -212,16 +214,16 @@ def mark_freed(call: BackwardCall, outputs: Sequence[Any], inputs: Sequence[Any]
         _mark_all(call, roots)
 
 
-def _custom_functions(outputs: Any) -> Iterator[tuple[weakref.ref[type], ...]]:
-    """Yield the custom functions in this graph, then those that stored a tensor without a graph.
+def _custom_functions(outputs: Any) -> tuple[_Functions, _Functions]:
+    """Return the custom functions in this graph, and those that stored a tensor without a graph.
 
     A value that forward computed is such a tensor, so the gradient through it has no graph.
     """
     with undisturbed():
         nodes = {_torch.function_of(node): node for node in walk(roots_of(outputs))[0]}
         custom = [(weakref.ref(f), node) for f, node in nodes.items() if f is not None]
-        yield tuple(function for function, _ in custom)
-        yield tuple(function for function, node in custom if _torch.kept_by_function(node))
+        storing = (function for function, node in custom if _torch.kept_by_function(node))
+        return tuple(function for function, _ in custom), tuple(storing)
 
 
 def mark_what_ran(call: BackwardCall, outputs: Any) -> None:

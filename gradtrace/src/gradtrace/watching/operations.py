@@ -218,7 +218,7 @@ class Observer(_torch_hooks.Mode):
         if not output.requires_grad:
             self._cut_recorder.note_cut(operation, output)
             if kind is kinds.GRAD_ATTRIBUTE and not isinstance(tensors[0], torch.nn.Parameter):
-                timeline.of_input = timeline.of_input or timeline.cuts.get(output)
+                timeline.input_gradient = timeline.input_gradient or timeline.cuts.get(output)
             return
         self._cut_recorder.note_use(operation, output)
         if operation.site.in_grad_scaler:

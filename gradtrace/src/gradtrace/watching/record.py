@@ -56,27 +56,27 @@ class BackwardCall:
 
     keeps_graph = False
     creates_graph = False
-    functions: tuple[weakref.ref[type], ...] = ()  # custom ones in it, if it creates a graph
+    functions: tuple[weakref.ref[type], ...] = ()  # custom ones, if it creates a graph
     roots: tuple[int, ...] = ()
     output_nrs: frozenset[int] = frozenset()
     whole = True
-    asked: frozenset[int] = frozenset()  # the nodes for whose tensors it was to give gradients
+    input_nrs: frozenset[int] = frozenset()  # the nodes of its inputs
     failed = False
     derived: tuple[weakref.ref[type], ...] = ()  # whose backward uses values of forward
     recorded = True  # whether operations were recorded where it was called
     inference = False  # whether inference mode was on there
     fed_by: tuple[Any, ...] = ()  # pairs of optimizers: the first one is upstream
-    beside: tuple[Any, ...] = ()  # pairs of optimizers, neither of which is upstream
+    separate: tuple[Any, ...] = ()  # pairs of optimizers, neither of which is upstream
     alone: tuple[Any, ...] = ()  # optimizers whose parameters are also used without any other's
     leaves: frozenset[int] = frozenset()  # the storages of the leaves that its graph reached
     on_accelerator = False  # some of these leaves
     ended_at = 0  # the counter when the call had ended
     is_finite = False  # the values of its outputs, if they are known
     branch: Location | None = None  # the line of a torch.where() in its graph
-    discarded: tuple[
-        Any, ...
-    ] = ()  # optimizers whose last gradients, of the same line, were unused
-    follows_inputs = False  # it uses values that the program made after reading an input's gradient
+    # The optimizers whose gradients, which the same line had computed, were cleared unused.
+    discarded: tuple[Any, ...] = ()
+    # Whether it uses values that the program made after it had read an input's gradient.
+    follows_inputs = False
 
     def __init__(self, number: int, location: Location | None, sequence_nr: int):
         self.number = number
@@ -309,7 +309,8 @@ class Timeline:
         # Of each optimizer the calls whose gradients its last step used.
         self.followed = weakref.WeakKeyDictionary[torch.optim.Optimizer, list[BackwardCall]]()
         self.last_read = 0  # the number of the last call before the program read a gradient
-        self.of_input: Cut | None = None  # the first one of no parameter that it read since a step
+        # The first gradient, of a tensor that is no parameter, that it has read since a step.
+        self.input_gradient: Cut | None = None
         self.strays: dict[int, Stray] = {}  # leaves of no optimizer, by their identity
         # Parameters that a forward pass made, by their identity: those since the last backward
         # call, with their line and whether they were made of values with a graph, and those that
@@ -383,7 +384,7 @@ class Timeline:
                 storages = self.steps[-1].storages  # one object for equal sets
         now = _torch.next_sequence_nr()
         self.optimizers.add(optimizer)
-        self.of_input = None
+        self.input_gradient = None
         step = OptimizerStep(weakref.ref(optimizer), location, now, self.last_call, storages)
         self.steps.append(step)
         self.last_write = now

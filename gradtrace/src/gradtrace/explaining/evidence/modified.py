@@ -236,8 +236,8 @@ class LeafEvidence(TextEvidence):
     def _is_named(self, variable: Holder) -> bool:
         """Whether a variable is the one written, perhaps under another name of its owner."""
         owner, _, attribute = (self.names["it"] or "").rpartition(".")
-        known = self.frame.f_locals.get(owner) if self.frame is not None else None
-        is_owned = known is not None and any(last is known for last in variable.owners[-1:])
+        holder = self.frame.f_locals.get(owner) if self.frame is not None else None
+        is_owned = holder is not None and any(last is holder for last in variable.owners[-1:])
         is_alias = is_owned and variable.name.endswith(f".{attribute}")
         return variable.name == self.names["it"] or is_alias
 

@@ -267,8 +267,8 @@ class ReuseEvidence(Evidence):
     @property
     def _as_leaves(self) -> bool:
         """Whether autograd.grad, or inputs=, was called for tensors that carry the freed part."""
-        asked = frozenset[int]().union(*(call.asked for call in self.timeline.calls))
-        return any(self._number(i) in asked for i in self.crossing)
+        inputs = frozenset[int]().union(*(call.input_nrs for call in self.timeline.calls))
+        return any(self._number(i) in inputs for i in self.crossing)
 
     @cached_property
     def naming(self) -> list[Holder]:

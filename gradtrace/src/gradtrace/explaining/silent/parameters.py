@@ -128,14 +128,16 @@ def _strays(
     ]
     places: dict[Location | None, list[torch.Tensor]] = {}
     unfrozen: dict[Location, list[torch.Tensor]] = {}
-    held = {id(leaf) for leaf in Training(graph.timeline, graph.call.leaves).held(grown)}
+    trained = {id(leaf) for leaf in Training(graph.timeline, graph.call.leaves).held(grown)}
     for leaf in grown:
-        if id(leaf) in held:  # by an optimizer that has not stepped yet
+        if id(leaf) in trained:  # by an optimizer that has not stepped yet
             continue
         variable, unfrozen_at = variables.get(id(leaf)), strays[id(leaf)].unfrozen_at
         hidden = variable is not None and _is_hidden(variable, stepped)
         # The program may itself update a parameter that belongs to no module.
-        is_part = variable is not None and any(map(_is_module, variable.owners))
+        is_part = variable is not None and any(
+            isinstance(owner, torch.nn.Module) for owner in variable.owners
+        )
         if unfrozen_at is not None and steps and is_part and not hidden:
             unfrozen.setdefault(unfrozen_at, []).append(leaf)
         elif variable is not None and (hidden or replaced):
@@ -150,10 +152,6 @@ def _strays(
         is_reshaped = any(leaf.shape not in shapes for leaf in leaves)
         facts = ("replaced", "reshaped")[: 1 + is_reshaped] if replaced else ()
         yield graph.finding("in_no_optimizer", began_at, carried_by=names_of(leaves), facts=facts)
-
-
-def _is_module(owner: object) -> bool:
-    return isinstance(owner, torch.nn.Module)
 
 
 def _is_hidden(variable: Found, stepped: set[int]) -> bool:

@@ -61,7 +61,7 @@ def note_gradients(graph: PendingBackward) -> None:
             graph.timeline.cleared[optimizer] = graph.call.number
             if all(leaf.grad is None for leaf in own) and _wastes(graph, own):
                 graph.call.discarded += (weakref.ref(optimizer),)
-    if (read := graph.timeline.of_input) is not None:
+    if (read := graph.timeline.input_gradient) is not None:
         used = graph.timeline.cuts.used
         cuts = (cut for number in used.keys() & graph.numbers for cut in used[number])
         graph.call.follows_inputs = any(cut.number >= read.number for cut in cuts)
@@ -77,18 +77,18 @@ def _wastes(graph: PendingBackward, leaves: list[torch.Tensor]) -> bool:
     gradient. Several losses of one graph may be compared by their gradients, autograd.grad returns
     them, a hook may read them, and a GradScaler skips steps.
     """
-    timeline, call, own = graph.timeline, graph.call, storages_in(leaves)
+    timeline, call, storages = graph.timeline, graph.call, storages_in(leaves)
     stepped = timeline.steps[-1].last_call
-    earlier = [*timeline.calls][-2:][0]
+    earlier = next(itertools.islice(reversed(timeline.calls), 1, None), call)
     return (
         max(stepped, timeline.last_read) < earlier.number < call.number
         and earlier.path == call.path
-        and own <= earlier.leaves
+        and storages <= earlier.leaves
         and earlier.whole
         and not earlier.keeps_graph
         and SCALED_TAG not in graph.live[0].metadata
         and not any(map(_torch.has_hooks, leaves))
-        and not any(any(timeline.edits_since(earlier.sequence_nr, storage)) for storage in own)
+        and not any(any(timeline.edits_since(earlier.sequence_nr, storage)) for storage in storages)
     )
 
 
@@ -108,13 +108,13 @@ def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterat
         if bad:
             place = calls[-1].branch or calls[-1].location
             yield finding("gradient_nan", steps[-1].location, place, names_of(bad))
-    used = [call.discarded for call in timeline.calls if call.number in numbers[1:]]
-    is_each = all(weakref.ref(optimizer) in discarded for discarded in used)
+    discarded = [call.discarded for call in timeline.calls if call.number in numbers[1:]]
+    is_each = all(weakref.ref(optimizer) in optimizers for optimizers in discarded)
     place = steps[-1].location
     # A program may decide by its losses which ones to use.
-    if len(used) == _STEPS - 1 and is_each and place and source.only_counts(place):
+    if len(discarded) == _STEPS - 1 and is_each and place and source.runs_at_intervals(place):
         names = names_of(parameter for parameter, _ in pairs)
-        yield finding("gradients_discarded", steps[-1].location, calls[-1].location, names)
+        yield finding("gradients_discarded", place, calls[-1].location, names)
     if (
         len(steps) == _STEPS
         and timeline.cleared.get(optimizer, 0) <= numbers[0]

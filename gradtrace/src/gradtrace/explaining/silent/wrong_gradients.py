@@ -172,11 +172,11 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
     storages = storages_of(optimizer)
     since = timeline.calls_since(timeline.cleared[optimizer])
     timeline.followed[optimizer] = followed = [c for c in since if c.leaves & storages]
-    yield from _of_inputs(timeline, followed, names_of(parameters_of(optimizer)))
+    yield from _gradients_of_inputs(timeline, followed, names_of(parameters_of(optimizer)))
     pairs = [
         (call, x(), (x, y) in call.fed_by)
         for call in since
-        for x, y in (*call.fed_by, *call.beside)
+        for x, y in (*call.fed_by, *call.separate)
         if y() is optimizer
     ]
     for other, feeding, is_fed in pairs:
@@ -208,7 +208,7 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
                 yield from _adversaries(timeline, *pair)
 
 
-def _of_inputs(
+def _gradients_of_inputs(
     timeline: Timeline, used: list[BackwardCall], names: str | None
 ) -> Iterator[Diagnosis]:
     """Yield a finding if a step also used gradients of calls that were made for a tensor's own.
@@ -217,15 +217,15 @@ def _of_inputs(
     optimizer holds, and the last call uses values that the program made after it had read them,
     but does not depend on that tensor. Else the program may only log them, or want the sum.
     """
-    others = used[:-1]
-    if len(others) < _FEW or any(call.path != others[0].path for call in others):
+    attacks = used[:-1]
+    if len(attacks) < _FEW or any(call.path != attacks[0].path for call in attacks):
         return
-    own = used[-1]
-    held = frozenset().union(*map(storages_of, timeline.optimizers))
+    final = used[-1]
+    trained = frozenset().union(*map(storages_of, timeline.optimizers))
     # The program may give the tensor new memory after each call: tensor.data = ...
-    have_inputs = all(call.leaves - held - own.leaves for call in others)
-    if have_inputs and own.path != others[0].path and own.follows_inputs:
-        yield finding("gradients_of_inputs", own.location, others[0].location, names)
+    have_inputs = all(call.leaves - trained - final.leaves for call in attacks)
+    if have_inputs and final.path != attacks[0].path and final.follows_inputs:
+        yield finding("gradients_of_inputs", final.location, attacks[0].location, names)
 
 
 def _adversaries(
@@ -261,9 +261,9 @@ def note_optimizers(graph: PendingBackward) -> None:
         references = [weakref.ref(optimizer) for optimizer, _ in optimizers]
         pairs = sorted(upstream(owners, graph.links))
         call.fed_by = tuple((references[a], references[b]) for a, b in pairs)
-        separate = itertools.permutations(range(len(optimizers)), 2)
-        call.beside = tuple(
-            (references[a], references[b]) for a, b in separate if not {(a, b), (b, a)} & {*pairs}
+        all_pairs = itertools.permutations(range(len(optimizers)), 2)
+        call.separate = tuple(
+            (references[a], references[b]) for a, b in all_pairs if not {(a, b), (b, a)} & {*pairs}
         )
         call.alone = tuple(references[n] for n in alone(owners, graph.links)) if pairs else ()
 

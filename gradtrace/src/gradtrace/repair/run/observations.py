@@ -233,8 +233,8 @@ class ProgramRun:
 
     def use_keys_of(self, other: "ProgramRun") -> None:
         """Replace the keys of parameters by those that another run has for the same names."""
-        known = {name: key for key, name in other.names.items()}
-        keys = {key: known.get(name, name) for key, name in self.names.items()}
+        key_of = {name: key for key, name in other.names.items()}
+        keys = {key: key_of.get(name, name) for key, name in self.names.items()}
         for optimizer in self.optimizers:
             optimizer.keys = tuple(keys[key] for key in optimizer.keys)
         for step in self.steps:
