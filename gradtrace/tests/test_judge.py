@@ -942,7 +942,8 @@ def test_a_detach_that_takes_a_part_of_a_gradient_away_is_a_question(family, sta
 @pytest.mark.parametrize(("cause", "is_right"), [("no_gradient", True), ("graph_grows", False)])
 def test_a_repair_of_a_silent_failure_changes_a_wrong_gradient(cause, is_right):
     original = program(backward(1, 3.0), step(0, 1), diagnosis={"family": "silent", "cause": cause})
-    events = backward(1, 3.0, gradients={"w": sample(3.0, 2.0)}), step(0, 1)
+    gradient = sample(3.0, 2.0)
+    events = backward(1, 3.0, gradients={"w": gradient}), step(0, 1, w=gradient)
     judgement = judge(kinds.MOVE_DETACH, *events, original=original, reference=None)
     if is_right:
         assert judgement.status == PROVEN
@@ -954,9 +955,36 @@ def test_a_repair_of_a_silent_failure_changes_a_wrong_gradient(cause, is_right):
 def test_a_repair_of_a_silent_failure_may_call_backward_more_often():
     """As LBFGS does, whose closure runs until the loss falls no more."""
     diagnosis = {"family": "silent", "cause": "no_gradient"}
-    original = program(backward(1, 3.0), step(0, 1), diagnosis=diagnosis)
+    original = program(backward(1, 3.0), step(0, 1, w=sample(1.0, 0.0)), diagnosis=diagnosis)
     judgement = judge(kinds.MOVE_DETACH, *repaired(), original=original, reference=None)
     assert judgement.status == PROVEN, judgement.reasons
+
+
+@pytest.mark.parametrize(
+    ("cause", "status"), [("gradients_not_cleared", REJECTED), ("graph_grows", PROVEN)]
+)
+def test_a_repair_that_only_hides_a_wrong_gradient_is_rejected(cause, status):
+    """As create_graph=True does: some warnings are not given for a gradient with a graph."""
+    diagnosis = {"family": "silent", "cause": cause}
+    original = program(backward(1, 3.0), step(0, 1), diagnosis=diagnosis)
+    events = backward(1, 3.0), step(0, 1)
+    judgement = judge(kinds.CREATE_GRAPH, *events, original=original, reference=None)
+    assert judgement.status == status
+    reasons = ["runs, but each step uses the same gradients as before"]
+    assert judgement.reasons == (reasons if status == REJECTED else [])
+
+
+@pytest.mark.parametrize(
+    ("cause", "status"), [("gradients_of_inputs", PROVEN), ("gradients_not_cleared", REJECTED)]
+)
+def test_the_gradients_of_an_attack_may_be_cleared_before_the_step(cause, status):
+    attack = ProgramLine("train.py", 3, "attack")
+    diagnosis = {"family": "silent", "cause": cause, "began_at": {"file": "train.py", "line": 3}}
+    calls = backward(1, 3.0, site=(attack,)), backward(2, 2.0)
+    original = program(*calls, step(0, 1, 2, w=sample(2.0, 4.0)), diagnosis=diagnosis)
+    events = calls[0], GradientsCleared(frozenset({0})), calls[1], step(0, 2)
+    judgement = judge(kinds.CLEAR_GRADIENTS, *events, original=original, reference=None)
+    assert judgement.status == status, judgement.reasons
 
 
 def test_an_error_without_a_diagnosis_has_repairs_too():
@@ -1015,6 +1043,15 @@ def test_a_warning_of_a_strict_watch_is_an_objection_unless_the_program_had_it(
     if family == "silent" or cause not in known:
         expected.append("runs, but a strict watch warns: why")
     assert judgement.reasons == expected
+
+
+def test_the_warning_that_a_program_had_is_not_repeated():
+    cause = "gradient_leaks"
+    original = program(backward(1, 3.0), step(0, 1), diagnosis={"family": "silent", "cause": cause})
+    events, findings = original.events, [{"cause": cause, "explanation": "why"}]
+    fields = {"original": original, "reference": None, "findings": findings}
+    judgement = judge(kinds.CLEAR_GRADIENTS, *events, **fields)
+    assert judgement.reasons[0] == "runs, but a strict watch still warns"
 
 
 def test_only_the_first_warning_of_a_strict_watch_is_named():

@@ -751,6 +751,42 @@ def test_losses_that_are_differentiated_under_a_condition_get_their_own_inputs(l
     )
 
 
+def test_losses_whose_optimizers_step_under_a_condition_get_their_own_inputs(list_candidates):
+    text = """\
+class Trainer:
+    def __init__(self, model):
+        ae = model.encoder
+        self.opt_ae, self.opt_disc = SGD(ae), SGD(model.disc)
+
+    def step(self, x):
+        loss_ae.backward()
+        loss_disc.backward()
+        if self.count % 2 == 0:
+            self.opt_ae.step()
+            self.opt_disc.step()
+"""
+    listed = list_candidates(text, 8, family="silent", cause="gradient_leaks", began_at=7)
+    own = next(one for one in listed if one.repair == kinds.OWN_INPUTS).title
+    groups = '[p for group in self.opt_ae.param_groups for p in group["params"]]'
+    assert own.startswith(f"loss_ae.backward(inputs={groups}); loss_disc")
+
+
+@pytest.mark.parametrize("cause", ["gradients_discarded", "data_edit_silent"])
+def test_only_old_values_are_computed_again_where_nothing_is_raised(list_candidates, cause):
+    text = "loss = f(model(x))\nloss.backward()\n"
+    listed = list_candidates(text, 2, family="silent", cause=cause, began_at=2)
+    kinds_listed = {one.repair for one in listed}
+    assert (kinds.FORWARD_AGAIN in kinds_listed) is (cause == "data_edit_silent")
+    assert kinds.RETAIN_GRAPH not in kinds_listed
+    assert (kinds.CREATE_GRAPH in kinds_listed) is (cause == "data_edit_silent")
+
+
+def test_an_operand_of_a_returned_value_is_cloned(list_candidates):
+    text = "def forward(x):\n    return net(x)\n\nforward(x)\n"
+    listed = list_candidates(text, 4, family="modified", made_at=2)
+    assert "return net(x.clone())" in edited(listed, "x.clone() at line 2")
+
+
 def test_a_silent_failure_does_not_blame_the_backward_calls(tmp_path):
     """A graph of the gradients would silence some warnings, and train nothing else."""
     path = tmp_path / "train.py"

@@ -28,7 +28,7 @@ from typing import Any
 from gradtrace.repair import kinds
 from gradtrace.repair.intent import targets_of_calls
 from gradtrace.repair.own_losses import leaks, reads_gradients, unused_gradient
-from gradtrace.repair.rule import Candidate
+from gradtrace.repair.rule import RIGHT_GRADIENTS, Candidate
 from gradtrace.repair.run.observations import (
     SAME,
     ZERO,
@@ -47,10 +47,7 @@ _ADDITIONS = (kinds.ADD_LOSSES, kinds.ADD_ROUNDS, kinds.TOTAL_ALONE)
 _COUNTED_TWICE = (kinds.ADD_LOSSES, kinds.ADD_ROUNDS, kinds.RETAIN_GRAPH, kinds.FORWARD_AGAIN)
 _DETACHED_AT_USE = (kinds.DETACH, kinds.DETACH_SHARED)
 _COMPUTED_AGAIN = (kinds.FORWARD_AGAIN, kinds.COMPUTE_AGAIN)
-_RIGHT_GRADIENTS = (  # silent causes in which each call computes the right gradient
-    "graph_grows", "gradient_leaks", "gradients_discarded", "gradients_not_cleared",
-    "gradients_of_inputs", "in_no_optimizer",
-)  # fmt: skip
+_SAME_GRADIENTS = ("graph_grows", "gradient_changed_in_backward")  # their repairs may train alike
 _REPEATED = 2  # calls beyond the failing one that are compared, where the program's go on
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
 
@@ -140,7 +137,7 @@ class Judge:
             self._untrained(candidate, run),
             self._other_objective(candidate, run),
             None if is_read else unused,
-            *(f"a strict watch warns: {finding['explanation']}" for finding in findings[:1]),
+            *map(self._warning, findings[:1]),
             leaking,
         )
         own_question = candidate.question or self._is_copy_meant(candidate, run)
@@ -150,9 +147,13 @@ class Judge:
             candidate.doubt,
             unused if is_read else None,
         )
-        rejections = (objection and f"runs, but {objection}" for objection in objections)
-        for judgement.status, reasons in ((REJECTED, rejections), (UNPROVEN, doubts)):
-            judgement.reasons = [reason for reason in reasons if reason]
+        for judgement.status, reasons in (
+            (REJECTED, objections),
+            (REJECTED, (self._still_wrong(run),)),
+            (UNPROVEN, doubts),
+        ):
+            runs = "runs, but " if judgement.status == REJECTED else ""
+            judgement.reasons = [f"{runs}{reason}" for reason in reasons if reason]
             if judgement.reasons:
                 return judgement
         own_question = own_question or self._is_cut_meant(candidate, run)
@@ -300,7 +301,7 @@ class Judge:
                 is_question = candidate.repair == kinds.DETACH and self.family == "freed"
                 # A program that fails silently has wrong gradients, unless its graph only grows.
                 is_wrong_before = self._lacks_second_order or (
-                    self._is_silent and self.cause not in _RIGHT_GRADIENTS
+                    self._is_silent and self.cause not in RIGHT_GRADIENTS
                 )
                 if is_question or is_wrong_before:
                     return None
@@ -443,6 +444,13 @@ class Judge:
         is_used = bool(run.calls) and run.calls[-1].accumulates
         return "all gradients are zero" if is_zero and is_used else None
 
+    def _still_wrong(self, run: ProgramRun) -> str | None:
+        """Return an objection to a run that only hides a wrong gradient from the strict watch."""
+        is_wrong = self._is_silent and self.cause not in _SAME_GRADIENTS
+        if is_wrong and trains_alike(self.original, run, self.trained):
+            return "each step uses the same gradients as before"
+        return None
+
     def _new_findings(self, run: ProgramRun) -> list[dict[str, Any]]:
         """Return the strict watch's warnings; if the program raised, only those of new causes."""
         if self._is_silent:
@@ -452,6 +460,11 @@ class Judge:
             known_causes.discard("create_graph_missing")
         known_causes.add("gradient_leaks")  # _leaks measures the share, or asks if it is meant
         return [finding for finding in run.findings if finding["cause"] not in known_causes]
+
+    def _warning(self, finding: dict[str, Any]) -> str:
+        if self._is_silent and finding["cause"] == self.cause:
+            return "a strict watch still warns"
+        return f"a strict watch warns: {finding['explanation']}"
 
     # Questions to the reader.
 

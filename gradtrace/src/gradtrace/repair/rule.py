@@ -16,6 +16,11 @@ from gradtrace.repair.intent import targets_of_calls
 from gradtrace.repair.kinds import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
 from gradtrace.repair.run.observations import GraphVariable, ObservedCall, ProgramLine, ProgramRun
 
+# Silent causes in which each call computes the right gradient.
+RIGHT_GRADIENTS = (
+    "graph_grows", "gradient_leaks", "gradients_discarded", "gradients_not_cleared",
+    "gradients_of_inputs", "in_no_optimizer",
+)  # fmt: skip
 _HEAD_LINES = 5  # of a function with its decorators, before its first statement
 
 

@@ -9,7 +9,6 @@ from gradtrace.autograd.syntax import (
     detached_in_place,
     operand_of,
     reads,
-    value_of,
     written_in_place,
 )
 from gradtrace.repair.edits import Edit, Source
@@ -172,12 +171,10 @@ def clone_the_operand(failure: Failure) -> Iterator[Candidate]:
     """Clone an operand of the operation that saves the tensor before its in-place change."""
     carried = {name.rpartition(".")[2] for name in failure.carried}
     for source, node, place in failure.at("made_at") if failure.family != "freed" else ():
-        value = value_of(node)
-        if value is None:
-            continue
+        value = getattr(node, "value", None)  # assigned or returned
         operands = [
             part
-            for part in source.all(ast.expr, value)
+            for part in source.all(ast.expr, *filter(None, [value]))
             if isinstance(part, ast.Name | ast.Attribute)
             and getattr(source.parent(part), "func", None) is not part
             and (

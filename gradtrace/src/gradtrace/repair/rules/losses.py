@@ -21,6 +21,10 @@ from gradtrace.repair.intent import TrainingAction, assign_losses
 from gradtrace.repair.rule import Candidate, Failure, Statement, edit
 
 _MAX_OPERANDS = 8  # of one statement that are detached
+_OLD_VALUES = (  # silent causes that a new forward pass repairs
+    "autocast_stale", "checkpoint_recomputes_anew", "data_edit_silent",
+    "optimizer_step_between_backwards_silent", "step_inside_backward",
+)  # fmt: skip
 _RUNS = ("backward", "grad", "step", "zero_grad", "manual_backward")
 
 
@@ -31,7 +35,8 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
     among them, but none that draws random numbers or the next batch, or adds to a sum. The last one
     computes again what another loop has computed for them.
     """
-    for statement in failure.running:
+    is_of_old_values = failure.family != "silent" or failure.cause in _OLD_VALUES
+    for statement in failure.running if is_of_old_values else ():
         source = statement.source
         yield from _before_block(statement)
         needed = reads(statement.node)
@@ -91,7 +96,7 @@ class _Action(NamedTuple):
     """A backward call, a step or a ``zero_grad`` in a block."""
 
     kind: str
-    node: ast.stmt  # of the block: the call, or an ``if`` that contains only the call
+    node: ast.stmt  # of the block: the call, or an ``if`` that contains only such calls
     receiver: str  # the loss or the optimizer, as the program writes it
     call: ast.Call
 
@@ -107,13 +112,19 @@ def _blocks(failure: Failure) -> Iterator[tuple[Source, list[_Action]]]:
     for source, suite in suites:
         actions = []
         for node in suite:
-            guarded = node.body if isinstance(node, ast.If) and not node.orelse else []
-            match guarded[0] if len(guarded) == 1 else node:
-                case ast.Expr(ast.Call(func=ast.Attribute(value=receiver, attr=kind)) as call):
-                    if kind in ("backward", "step", "zero_grad"):
-                        actions.append(_Action(kind, node, source.code(receiver), call))
+            guarded = node.body if isinstance(node, ast.If) and not node.orelse else [node]
+            of_node = [_action(source, node, member) for member in guarded]
+            actions += [action for action in of_node if action is not None and None not in of_node]
         if any(action.kind == "backward" for action in actions):
             yield source, actions
+
+
+def _action(source: Source, node: ast.stmt, member: ast.stmt) -> _Action | None:
+    match member:
+        case ast.Expr(ast.Call(func=ast.Attribute(value=receiver, attr=kind)) as call):
+            if kind in ("backward", "step", "zero_grad"):
+                return _Action(kind, node, source.code(receiver), call)
+    return None
 
 
 def add_losses(failure: Failure) -> Iterator[Candidate]:
@@ -177,7 +188,8 @@ def order_steps(failure: Failure) -> Iterator[Candidate]:
     for source, actions in _blocks(failure):
         calls = [action for action in actions if action.kind == "backward"]
         last = calls[-1]
-        early = [action for action in actions[: actions.index(last)] if action.kind == "step"]
+        steps = (action for action in actions[: actions.index(last)] if action.kind == "step")
+        early = [*{action.node: action for action in steps}.values()]
         lines = [source.code(action.node) for action in early]
         # A second step of the same optimizer would use the same gradients again.
         late = {a.receiver for a in actions[actions.index(last) :] if a.kind == "step"}
@@ -190,7 +202,7 @@ def order_steps(failure: Failure) -> Iterator[Candidate]:
         limited: list[Edit] = []
         titles = []
         for action, optimizer in _optimizers_of_losses(source, actions):
-            parameters = _parameters(source, optimizer)
+            parameters = _parameters(source, optimizer, action.node)
             titles.append(f"{action.receiver}.backward(inputs={parameters})")
             retains = action is not last or keyword(action.call, "retain_graph") is not None
             keywords = {"inputs": parameters} | ({"retain_graph": "True"} if retains else {})
@@ -217,12 +229,18 @@ def _optimizers_of_losses(source: Source, actions: list[_Action]) -> list[tuple[
     return pairs if len({name for _, name in pairs}) > 1 else []
 
 
-def _parameters(source: Source, optimizer: str) -> str:
-    """Return the optimizer's parameters as the program wrote them when it created the optimizer."""
+def _parameters(source: Source, optimizer: str, place: ast.stmt | None = None) -> str:
+    """Return the optimizer's parameters as the program wrote them when it created the optimizer.
+
+    With a place, the code must have a meaning there: it may not read variables of another function.
+    """
     for name, value in source.assignments():
         if name == optimizer and isinstance(value, ast.Call) and value.args:
-            code = source.code(value.args[0])
-            return code if isinstance(value.args[0], ast.List) else f"list({code})"
+            scope, code = source.scope_of(value), source.code(value.args[0])
+            own = {argument.arg for argument in source.all(ast.arg, scope)} | writes(scope)
+            is_elsewhere = place and scope not in (source.tree, source.scope_of(place))
+            if not (is_elsewhere and reads(value.args[0]) & (own - {"self"})):
+                return code if isinstance(value.args[0], ast.List) else f"list({code})"
     return f'[p for group in {optimizer}.param_groups for p in group["params"]]'
 
 
@@ -271,7 +289,7 @@ def _operands(failure: Failure, statement: Statement) -> list[ast.expr]:
 
 def retain_graph(failure: Failure) -> Iterator[Candidate]:
     """Insert ``retain_graph=True``, which PyTorch's own message names."""
-    for source, call in failure.calls("backward", "grad"):
+    for source, call in failure.calls("backward", "grad") if failure.family != "silent" else ():
         if keyword(call, "create_graph") is None:
             title = f"retain_graph=True at line {call.lineno}"
             edits = source.set_keywords(call, retain_graph="True")

@@ -9,7 +9,7 @@ from gradtrace.autograd.syntax import is_straight_through, reads, writes
 from gradtrace.explaining.causes import gradient_counts
 from gradtrace.repair import kinds
 from gradtrace.repair.edits import Edit, Source, call_of, keyword, method_called
-from gradtrace.repair.rule import Candidate, Failure, edit
+from gradtrace.repair.rule import RIGHT_GRADIENTS, Candidate, Failure, edit
 
 _FLAGS = re.compile(r"checkpoint|cache")
 _OLD = re.compile(r"old|prev|last|target|teacher|ref|frozen|fixed|ema|const|base", re.IGNORECASE)
@@ -19,6 +19,8 @@ _REGIONS = re.compile(r"no_grad|inference_mode")
 
 def create_graph(failure: Failure) -> Iterator[Candidate]:
     """Insert ``create_graph=True`` where a gradient is computed that a loss uses."""
+    if failure.cause in RIGHT_GRADIENTS:
+        return
     # For a backward call it would only be another retain_graph there.
     names = ("grad",) if failure.family in ("freed", "modified") else ("grad", "backward")
     calls = {call: source for source, call in failure.calls(*names)}
