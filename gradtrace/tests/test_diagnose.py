@@ -536,12 +536,53 @@ for opt, key in ((opt_a, "actor"), (opt_c, "critic")):
     opt.step()
 """
 )
+CACHE_IN_A_BUFFER = """
+class Rotary(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.freqs = nn.Parameter(torch.ones(3))
+        self.register_buffer("cached", None)
+    def forward(self, x):
+        if self.cached is None:
+            self.cached = self.freqs.exp()
+        return x * self.cached
+net, rotary = nn.Linear(3, 3), Rotary()
+opt = torch.optim.SGD([*net.parameters(), *rotary.parameters()], 0.1)
+for step in range(3):
+    opt.zero_grad()
+    rotary(net(torch.randn(2, 3))).pow(2).mean().backward()
+    opt.step()
+"""
+TWO_LOSSES_OF_A_GENERATOR = """
+encoder, generator = nn.Linear(3, 2), nn.Linear(2, 3)
+opt_g = torch.optim.SGD(generator.parameters(), 0.1)
+opt_e = torch.optim.SGD([*encoder.parameters(), *generator.parameters()], 0.1)
+encoder.requires_grad_(False)
+z = torch.randn(4, 2)
+fake = generator(z).tanh()
+adversarial, code = fake.mean(), F.mse_loss(encoder(fake), z)
+opt_g.zero_grad()
+adversarial.backward()
+(0.5 * code).backward()
+"""
+AUTOENCODER = """
+encoder, decoder = nn.Linear(3, 2), nn.Linear(2, 3)
+opt_e, opt_d = (torch.optim.SGD(net.parameters(), 0.1) for net in (encoder, decoder))
+x = torch.randn(4, 3)
+y = decoder(encoder(x).tanh()).tanh()
+sparsity, error = y.abs().mean(), F.mse_loss(y, x)
+sparsity.backward()
+error.backward()
+"""
 
 
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize(
     ("program", "advice"),
     [
+        (CACHE_IN_A_BUFFER, "reset rotary.cached in each iteration to its first value"),
+        (TWO_LOSSES_OF_A_GENERATOR, "call backward() once: (adversarial + 0.5 * code).backward()"),
+        (AUTOENCODER, "if each loss is to train its own network only"),
         (ADVANTAGE_OF_A_CRITIC, "detach advantage where actor_loss reads it"),
         (TUPLE_FOR_SEVERAL_EPOCHS, "detach batch.advantage in the loss whose optimizer does not"),
         (DICT_OF_LOSSES, "where found['critic'] reads it"),

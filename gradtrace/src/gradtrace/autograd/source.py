@@ -150,11 +150,12 @@ def writes_at(place: Location) -> list[Write]:
     return [write for write in in_place_writes(place.file) if covers(write.node, place.line)]
 
 
-def detached_at(place: Location) -> str | None:
-    """Return the tensor that a line detaches in place."""
-    calls = (call for call in _nodes(place.file, ast.Call) if covers(call, place.line))
-    tensors = map(syntax.detached_in_place, calls)
-    return next((ast.unparse(tensor) for tensor in tensors if tensor is not None), None)
+def receiver_at(place: Location | None, method: str) -> str | None:
+    """Return the ``x`` of a line's only call ``x.method()`` that has no positional arguments."""
+    nodes = () if place is None else _nodes(place.file, ast.Call)
+    calls = (c for c in nodes if covers(c, place.line) and isinstance(c.func, ast.Attribute))
+    found = [ast.unparse(c.func.value) for c in calls if c.func.attr == method and not c.args]
+    return found[0] if len(found) == 1 else None
 
 
 def has_straight_through(place: Location) -> bool:

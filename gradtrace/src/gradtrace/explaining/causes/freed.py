@@ -36,19 +36,21 @@ CRITERIA = {
     )
 }
 
+_RESET = Fix(
+    "reset {it|the state} in each iteration to its first value, because this loss reaches"
+    " {trained|some parameters} only through the freed graph",
+    needs=("trained_only_there",),
+    otherwise="if {it|the state} must carry over, then at the end of each iteration:"
+    " {detached|detach the state}. After that only the first iteration trains"
+    " {trained|the parameters that the state depends on}",
+)
+
 CAUSES = (
     _freed(
         "hidden_state_carried",
         "a state from the last iteration is still part of this loss, and the backward call of that"
         " iteration freed its graph",
-        Fix(
-            "reset {it|the state} in each iteration to its first value, because this loss reaches"
-            " {trained|some parameters} only through the freed graph",
-            needs=("trained_only_there",),
-            otherwise="if {it|the state} must carry over, then at the end of each iteration:"
-            " {detached|detach the state}. After that only the first iteration trains"
-            " {trained|the parameters that the state depends on}",
-        ),
+        _RESET,
         Fix(
             "at the end of each iteration: {detached|detach the state that carries over} (or reset"
             " {it|the state}, if each iteration starts afresh)",
@@ -153,16 +155,16 @@ CAUSES = (
             otherwise="add the losses, call backward() once, and change the weights afterwards",
         ),
         Fix(
-            "let each loss train its own network only, by"
-            " loss.backward(inputs=list(own.parameters())), and pass retain_graph=True to the first"
-            " call, too",
+            "add the losses and call backward() once: {sum|(first + second).backward()}",
+            needs=("one_optimizer",),
+        ),
+        Fix(
+            "if each loss is to train its own network only, as in a GAN, call"
+            " loss.backward(inputs=list(own.parameters())) on each, the first time with"
+            " retain_graph=True, too",
             needs=("two_optimizers",),
             otherwise="if both losses must train all that they reach, add them and call backward()"
             " once",
-        ),
-        Fix(
-            "add the losses and call backward() once: {sum|(first + second).backward()}",
-            needs=("one_optimizer",),
         ),
         Fix(
             "if both losses are to train all that they reach, add them and call backward() once:"
@@ -205,6 +207,7 @@ CAUSES = (
             otherwise="if the buffer must keep the written values, detach {it|the buffer} after"
             " each backward call",
         ),
+        _RESET,
         Fix(
             "at the end of each iteration: {detached|self.buffer = self.buffer.detach()}",
             proof=("every_entry_is_named",),

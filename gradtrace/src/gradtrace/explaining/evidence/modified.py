@@ -219,8 +219,8 @@ class LeafEvidence(TextEvidence):
         *_, (frame, _) = walk_tb(self.exception.__traceback__)
         self.by_a_layer = frame.f_code.co_filename.startswith(_torch.LAYERS)
         changed = self.names_of(frame.f_locals.values()) if self.by_a_layer else None
-        detached = None if self.raised_at is None else source.detached_at(self.raised_at)
-        self.names = {"it": changed or names_written([self.raised_at]) or detached}
+        detached = carriers.without_index(source.receiver_at(self.raised_at, "detach_") or "")
+        self.names = {"it": changed or names_written([self.raised_at]) or detached or None}
         named = [*filter(self._is_named, self.variables)]
         tensors = {id(v.value) for v in named[:1]}
         same = [v for v in self.variables if id(v.value) in tensors]

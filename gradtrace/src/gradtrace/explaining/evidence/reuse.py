@@ -75,12 +75,18 @@ class ReuseEvidence(Evidence):
     def names(self) -> Mapping[str, str | None]:
         if self.nested is not None:
             return {"it": place_of(self.nested, "backward")}
-        losses = self._roots_of(self.freeing), {*roots_of(self.outputs)}
-        first, second = (
-            next((v.name for v in self.variables if v.node in loss), None) for loss in losses
-        )
         # One line may call backward() on several losses, also on others than these two.
-        several, both = self.began_at == self.raised_at, first and second
+        several = self.began_at == self.raised_at
+        losses = self._roots_of(self.freeing), {*roots_of(self.outputs)}
+        functions = [None, *self.freeing.path]  # the innermost last
+        in_one = self.frame is not None and self.frame.f_code is functions[-1] and not several
+        places = (self.began_at, self.raised_at) if in_one else (None, None)
+        first, second = (
+            next((v.name for v in self.variables if v.node in loss), None)
+            or source.receiver_at(place, "backward")
+            for loss, place in zip(losses, places, strict=True)
+        )
+        both = first and second
         if first == second or (several and not both):
             first = second = None
         return {
