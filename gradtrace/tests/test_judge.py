@@ -412,7 +412,15 @@ def test_each_candidate_is_run_within_limits_and_judged(proved):
         *[(name, RunLimits(2, 3, 40.0)) for name in ("good", "bad")],
     ]
     assert lines[:2] == ["as it is: RuntimeError: freed (2 backward calls, 2.0 s)", "why"]
-    assert [line.split(",")[0] for line in lines[3:]] == ["candidate 1 of 2", "candidate 2 of 2"]
+    assert lines[2:] == ["2 candidates, each in a process of its own"]
+
+
+def test_the_progress_is_reported_now_and_then(proved, monkeypatch):
+    seconds = iter(range(0, 900, 9))
+    monkeypatch.setattr(proof.time, "monotonic", lambda: next(seconds))
+    lines = []
+    proved(ScriptedLauncher(RUNS), [EDITS[0]] * 4, report=lines.append)
+    assert [line.split(",")[0] for line in lines[2:]] == ["1 of 4 candidates", "3 of 4 candidates"]
 
 
 def test_the_judgements_are_compared(proved):
@@ -712,6 +720,45 @@ def test_a_loss_that_leaks_into_another_optimizer(upstream, part, is_question):
         assert leak in judgement.reasons[0]
 
 
+def test_a_sum_whose_gradient_is_cleared_leaks_into_no_later_step():
+    """Two optimizers share a network, and each clears its gradients before its own loss."""
+    optimizers = [OptimizerInfo("opt_g", ("g",)), OptimizerInfo("opt_e", ("e", "g"))]
+    g, both = (GradientsCleared(frozenset(indices)) for indices in ({0}, {0, 1}))
+    parts = [backward(n, 2.0, "adv.backward()", gradients={"g": sample(1.0)}) for n in (1, 2)]
+    rest = {"e": sample(2.0), "g": sample(1.0, 1.0)}
+    original = program(g, parts[0], failing(parts[1]), status="raised", optimizers=optimizers)
+    total = backward(1, 4.0, "total.backward()", gradients={"g": sample(2.0)})
+    rec = backward(2, 3.0, "rec.backward()", gradients=rest)
+    events = g, total, step(0, 1, g=sample(2.0)), both, rec, step(1, 2, **rest)
+    again = backward(2, 2.0, "adv.backward()", gradients={"g": sample(1.0)})
+    reference = program(g, parts[0], again, optimizers=optimizers)
+    judgement = judge(kinds.ADD_LOSSES, *events, original=original, reference=reference)
+    assert judgement.status == PROVEN, judgement.reasons
+
+
+def test_a_value_that_is_detached_or_computed_again_is_the_readers_choice():
+    """To detach it comes first: the loss of each iteration is then that of the same value."""
+    judge_ = Judge(ORIGINAL, REFERENCE)
+    judgements = [
+        Judgement(Candidate(kind, "an edit", {}), program(*repaired(loss)), status, question=asked)
+        for kind, loss, status, asked in (
+            (kinds.COMPUTE_AGAIN, 5.0, PROVEN, None),
+            (kinds.DETACH, 2.0, OPEN, "is a not to be trained?"),
+        )
+    ]
+    judge_.compare(judgements)
+    assert [j.candidate.repair for j in judgements] == [kinds.DETACH, kinds.COMPUTE_AGAIN]
+    assert [j.status for j in judgements] == [OPEN, OPEN]
+    assert judgements[1].question == "is the value to follow the parameters in each iteration?"
+
+
+def test_whether_a_loss_is_the_mean_of_its_elements_is_asked():
+    original = program(diagnosis={"family": "not_scalar"}, status="raised")
+    candidate = Candidate(kinds.AVERAGE, "an edit", {}, "is the loss the mean, not the sum?")
+    run = program(backward(1, 2.0), step(0, 1))
+    assert Judge(original).judge(candidate, run).status == OPEN
+
+
 def test_a_call_without_a_sign_of_its_own_is_meant_as_the_others_of_its_line():
     """Such as the last call of a run that was stopped, which no step follows."""
     g, d = (GradientsCleared(frozenset({optimizer})) for optimizer in (0, 1))
@@ -958,6 +1005,19 @@ def test_a_repair_of_a_silent_failure_may_call_backward_more_often():
     original = program(backward(1, 3.0), step(0, 1, w=sample(1.0, 0.0)), diagnosis=diagnosis)
     judgement = judge(kinds.MOVE_DETACH, *repaired(), original=original, reference=None)
     assert judgement.status == PROVEN, judgement.reasons
+
+
+def test_a_clone_that_changes_a_gradient_of_an_equal_loss_is_a_question():
+    """As of an argument that a function changes a little, which its caller uses again."""
+    other = {"w": sample(1.0, 2.5)}
+    judgement = judge(kinds.CLONE_WRITTEN, *repaired(gradients=other))
+    assert judgement.status == OPEN, judgement.reasons
+    assert judgement.question.startswith("are the other uses of the tensor")
+    diagnosis = {"family": "silent", "cause": "gradient_changed_in_backward"}
+    wrong = program(backward(1, 3.0), step(0, 1), diagnosis=diagnosis)
+    events = backward(1, 3.0, gradients=other), step(0, 1, **other)
+    repaired_judgement = judge(kinds.CLONE_WRITTEN, *events, original=wrong, reference=None)
+    assert repaired_judgement.status == PROVEN  # its gradient was wrong
 
 
 @pytest.mark.parametrize(
@@ -1607,6 +1667,15 @@ def test_a_repair_is_unproven_where_the_reference_lost_a_gradient(loses, repair,
     asked = Candidate(repair, "an edit", {}, "is it not to be trained?")
     judgement = Judge(REFUSED, reference).judge(asked, program(*events))
     assert (judgement.status, judgement.question) == (OPEN, asked.question)
+
+
+def test_an_update_of_a_parameter_outside_of_a_forward_pass_needs_no_gradient():
+    reference = program(backward(1, 2.0, loses_gradient=True), step(0, 1))
+    update = copy.deepcopy(REFUSED)
+    update.diagnosis["facts"] = ["updates_a_parameter"]
+    events = backward(1, 2.0), step(0, 1)
+    judgement = judge(kinds.NO_GRAD, *events, original=update, reference=reference)
+    assert judgement.status == PROVEN, judgement.reasons
 
 
 @pytest.mark.parametrize("later_loss", [2.0, 5.0])

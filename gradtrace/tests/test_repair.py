@@ -368,7 +368,7 @@ for x in torch.randn(3, 6, 4):
     scale.tanh_()
     second *= scale.exp()
     second += shift
-    loss = (x.pow(2).sum(1) - scale.sum(1)).mean()
+    loss = (x.pow(2).sum(1) - scale.sum(1) + 0 * second.sum(1)).mean()
     opt.zero_grad()
     loss.backward()
     opt.step()
@@ -923,13 +923,12 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(script, tmp
         assert "this runs" not in done.stderr
 
 
-def test_json_on_standard_output_and_a_counter(script, tmp_path):
+def test_json_on_standard_output_and_the_number_of_candidates(script, tmp_path):
     done = command("--json", "-", script, folder=tmp_path)
     data = json.loads(done.stdout)
     assert data["outcome"] == "proven"
-    count = len(data["candidates"])
-    for number in range(1, count + 1):
-        assert re.search(rf"^gradtrace: candidate {number} of {count}, \d+ s$", done.stderr, re.M)
+    count = re.search(r"^gradtrace: (\d+) candidates, each in a process", done.stderr, re.M)
+    assert int(count[1]) >= len(data["candidates"])
     assert "Proven: " in done.stderr
 
 

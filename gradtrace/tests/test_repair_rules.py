@@ -168,7 +168,7 @@ def test_the_textbook_idiom_comes_first(list_candidates):
 
 def test_of_one_kind_the_smallest_edit_comes_first(list_candidates):
     again = [
-        one.title for one in list_candidates(GAN, 9, began_at=5) if "again, before" in one.title
+        one.title for one in list_candidates(GAN, 9, began_at=5) if ", before line 9" in one.title
     ]
     assert len(again) > 1
     assert again == sorted(again, key=lambda title: title.count(";"))
@@ -456,6 +456,7 @@ class Cell(nn.Module):
     def __init__(self, size):
         self.h, self.size = None, size
         self.w = torch.zeros(self.number)
+        self.register_buffer("cache", None, persistent=False)
 for epoch in range(3):
     for x in data:
         loss = loss + net.cell(x)
@@ -468,11 +469,12 @@ for epoch in range(3):
     [
         ("h", ["trained_only_there"], "net.cell.h = None"),
         ("w", ["trained_only_there"], "net.cell.w = torch.zeros(net.cell.number)"),
+        ("cache", ["trained_only_there"], "net.cell.cache = None"),
         ("h", [], None),  # to detach it is enough
     ],
 )
 def test_a_state_is_reset_to_the_value_that_init_gives_it(list_candidates, name, facts, line):
-    listed = list_candidates(RESET, 8, variables=[(f"net.cell.{name}", "tensor")], facts=facts)
+    listed = list_candidates(RESET, 9, variables=[(f"net.cell.{name}", "tensor")], facts=facts)
     resets = [one for one in listed if one.repair.name == "reset_state"]
     title = f"{line} at the beginning of each iteration"
     assert [one.title for one in resets] == ([] if line is None else [title])
@@ -773,12 +775,155 @@ class Trainer:
 
 @pytest.mark.parametrize("cause", ["gradients_discarded", "data_edit_silent"])
 def test_only_old_values_are_computed_again_where_nothing_is_raised(list_candidates, cause):
-    text = "loss = f(model(x))\nloss.backward()\n"
-    listed = list_candidates(text, 2, family="silent", cause=cause, began_at=2)
+    text = "loss = f(model(x))\nstate.copy_(y)\nloss.backward()\n"
+    listed = list_candidates(text, 3, family="silent", cause=cause, began_at=3)
     kinds_listed = {one.repair for one in listed}
     assert (kinds.FORWARD_AGAIN in kinds_listed) is (cause == "data_edit_silent")
     assert kinds.RETAIN_GRAPH not in kinds_listed
     assert (kinds.CREATE_GRAPH in kinds_listed) is (cause == "data_edit_silent")
+
+
+def test_a_loss_that_only_its_own_call_reads_is_computed_later(list_candidates):
+    """If it was repeated, the first pass would draw random numbers for nothing."""
+    text = """\
+def learn(batch):
+    policy_loss = policy(batch)
+    update(opt_q, q_loss)
+    update(opt_p, policy_loss)
+
+def update(opt, loss):
+    loss.backward()
+    opt.step()
+
+learn(batch)
+"""
+    listed = list_candidates(text, 7, 4, 10, family="modified", began_at=8)
+    later = (
+        "    update(opt_q, q_loss)\n    policy_loss = policy(batch)\n    update(opt_p, policy_loss)"
+    )
+    moved = edited(listed, "later, before line 4: policy_loss = policy(batch)")
+    assert later in moved and moved.count("policy(batch)") == 1
+    logged = text.replace("update(opt_q, q_loss)", "update(opt_q, q_loss, policy_loss)")
+    again = edited(
+        list_candidates(logged, 7, 4, 10, family="modified", began_at=8),
+        "again, before line 4: policy_loss = policy(batch)",
+    )
+    assert again.count("policy(batch)") == 2
+
+
+@pytest.mark.parametrize("reader, is_offered", [("pass", False), ("loss = f(weight)", True)])
+def test_no_clone_is_written_that_nothing_reads(list_candidates, reader, is_offered):
+    text = f"""\
+for layer in layers:
+    weight = layer.weight
+    weight[:, 0] -= old
+    weight[:, 1] += new
+    {reader}
+"""
+    titles = {one.title for one in list_candidates(text, 3, family="leaf_inplace")}
+    assert ("weight = weight.clone() before line 3" in titles) is is_offered
+
+
+def test_an_entry_of_a_container_is_cloned_before_its_change(list_candidates):
+    text = 'def f(out):\n    out["h"][0][i] = g(out["h"][0][i])\n\nf(out)\nloss.backward()\n'
+    listed = list_candidates(text, 5, family="modified", began_at=2)
+    line = 'out["h"][0] = out["h"][0].clone()'
+    assert f"    {line}\n" in edited(listed, f"{line} before line 2")
+
+
+@pytest.mark.parametrize("facts, asks", [((), True), (("updates_a_parameter",), False)])
+def test_an_update_of_a_parameter_is_not_differentiated(list_candidates, facts, asks):
+    text = "weight[0] -= old\n"
+    listed = list_candidates(
+        text, 1, family="leaf_inplace", variables=[("old", "tensor")], facts=facts
+    )
+    questions = {one.question for one in listed if one.repair == kinds.NO_GRAD}
+    asked = "is old not to be trained through this change?"
+    assert questions == {asked if asks else None}
+
+
+def test_a_value_from_init_is_computed_in_the_method_that_reads_it(list_candidates, tmp_path):
+    text = """\
+class Speller(nn.Module):
+    def __init__(self):
+        self.mask = self.embedding(MASK)
+        self.head = head
+
+    def forward(self, x):
+        return self.head(x * self.mask)
+
+net = Speller()
+for x in data:
+    loss = net(x)
+    loss.backward()
+"""
+    through = [{"file": str(tmp_path / "train.py"), "line": line} for line in (3, 9)]
+    fields = {"family": "modified", "made_through": through}
+    listed = list_candidates(text, 12, variables=[("net.mask", "tensor")], **fields)
+    assert not any("compute net" in one.title for one in listed)
+    moved = edited(listed, "compute self.mask where it is used")
+    line = "        self.mask = self.embedding(MASK)\n"
+    assert f"def forward(self, x):\n{line}" in moved and moved.count(line) == 1
+
+
+@pytest.mark.parametrize("code, is_offered", [("net.start()", False), ("pass", True)])
+def test_a_state_is_not_reset_where_the_program_resets_it_itself(list_candidates, code, is_offered):
+    text = f"""\
+class Net:
+    def start(self):
+        self.h = None
+
+for document in documents:
+    {code}
+    for part in document:
+        loss = net(part)
+        loss.backward()
+"""
+    listed = list_candidates(text, 9, variables=[("net.h", "tensor")])
+    assert (kinds.RESET_STATE in {one.repair for one in listed}) is is_offered
+
+
+@pytest.mark.parametrize("error", ["different than None at position 2", "gradient at index 1"])
+def test_a_gradient_that_does_not_fit_its_input_is_exchanged(list_candidates, error):
+    text = "def backward(ctx, g):\n    return g_w, g_b, None\n\nloss.backward()\n"
+    listed = list_candidates(text, 4, error=error, family="unsupported", began_at=2)
+    titles = {one.title for one in listed if one.repair == kinds.RETURN_ORDER}
+    assert titles == {"return g_b, g_w, None", "return g_w, None, g_b"}
+
+
+def test_all_lists_of_modules_in_no_optimizer_are_registered(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("self.a, self.b = [], []\nloss.backward()\n")
+    run = ProgramRun(files=[str(path)])
+    names = ("net.a[0].weight", "net.b[0].weight")
+    run.findings = [{"cause": "in_no_optimizer", "carried_by": name} for name in names]
+    run.diagnosis = run.findings[0]
+    (both,) = candidates(run, pytest.fail)
+    assert "= torch.nn.ModuleList([]), torch.nn.ModuleList([])\n" in both.edits[str(path)]
+
+
+def test_what_a_growing_program_stores_is_detached(list_candidates):
+    text = "def insert(episode):\n    episodes.append(torch.stack(episode))\n\nloss.backward()\n"
+    listed = list_candidates(text, 4, family="silent", cause="graph_grows", began_at=4)
+    title = "torch.stack(episode).detach() at line 2"
+    assert "append(torch.stack(episode).detach())" in edited(listed, title)
+
+
+def test_a_loss_of_several_elements_is_averaged(list_candidates):
+    text = "loss = a * b\n(loss * 2).backward()\n"
+    listed = list_candidates(text, 2, family="not_scalar", cause="not_scalar")
+    (mean,) = (one for one in listed if one.repair == kinds.AVERAGE)
+    assert "((loss * 2).mean()).backward()" in edited(listed, mean.title)
+    assert mean.question == "is the loss the mean of loss * 2, not the sum?"
+
+
+def test_a_graph_that_only_training_mode_gives_is_always_created(list_candidates):
+    text = "forces = torch.autograd.grad(e, x, create_graph=self.training)\nloss.backward()\n"
+    listed = list_candidates(text, 2, began_at=1)
+    wanted = "torch.autograd.grad(e, x, create_graph=True)"
+    assert wanted in edited(listed, "create_graph=True at line 1")
+    listed = list_candidates(text.replace("self.training", "True"), 2, began_at=1)
+    assert not any("create_graph" in one.title for one in listed)
 
 
 def test_an_operand_of_a_returned_value_is_cloned(list_candidates):

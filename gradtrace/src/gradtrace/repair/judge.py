@@ -85,6 +85,7 @@ class Judge:
         self.trained = parameters or original.updated_by_hand or None
         self.diagnosis = original.diagnosis or {}
         self.family, self.cause = self.diagnosis.get("family"), self.diagnosis.get("cause")
+        self.facts = self.diagnosis.get("facts", ())
         self._is_silent = self.family == "silent"
         # The failing loss contains the gradient that freed its graph, which has no graph itself.
         began_at = self.diagnosis.get("began_at")
@@ -200,6 +201,12 @@ class Judge:
                         "repair leaves as the program defines it"
                     ]
             holding = [judgement for judgement in holding if judgement.status != REJECTED]
+        elif any(j.candidate.repair == kinds.DETACH for j in holding):
+            for judgement in holding:
+                if judgement.candidate.repair == kinds.COMPUTE_AGAIN:
+                    judgement.status = OPEN
+                    judgement.question = "is the value to follow the parameters in each iteration?"
+            judgements.sort(key=lambda j: j.candidate.repair == kinds.COMPUTE_AGAIN)
         sure = (self._parameters_with_gradients(j.run) for j in holding if not j.question)
         trained = self.trained & set().union(*sure)
         for judgement in holding:
@@ -303,6 +310,7 @@ class Judge:
                 is_wrong_before = self._lacks_second_order or (
                     self._is_silent and self.cause not in RIGHT_GRADIENTS
                 )
+                is_question |= candidate.repair == kinds.CLONE_WRITTEN
                 if is_question or is_wrong_before:
                     return None
                 return f"changes the gradient of backward call {changed}"
@@ -407,8 +415,7 @@ class Judge:
 
     def _counted_twice(self, candidate: Candidate) -> str | None:
         """Return an objection if a gradient counts twice, because a loss contains another."""
-        facts = self.diagnosis.get("facts", ())
-        is_term = self.cause == "loss_accumulated" or "a_loss_is_added" in facts
+        is_term = self.cause == "loss_accumulated" or "a_loss_is_added" in self.facts
         is_twice = is_term and candidate.repair in _COUNTED_TWICE
         return "the loss contains an earlier one: its gradient counts twice" if is_twice else None
 
@@ -472,6 +479,7 @@ class Judge:
         """Return the question whether other uses of a tensor are to read its old value, or None."""
         # A function that writes into its argument changes what its caller reads afterwards.
         is_same = self._changed_loss(run) is None and not self._loses_gradient
+        is_same &= self._is_silent or self._first_changed_gradient(candidate, run) is None
         if candidate.repair != kinds.CLONE_WRITTEN or is_same:
             return None
         return "are the other uses of the tensor, and later iterations, to read its old value?"
@@ -525,13 +533,15 @@ class Judge:
         self, candidate: Candidate, run: ProgramRun, question: str | None
     ) -> str | None:
         """Return the doubt about a repair, if the program's own gradient is unknown, or None."""
-        if self._fails_before_call and self.failing_call <= len(run.calls):
+        is_average = candidate.repair == kinds.AVERAGE
+        if self._fails_before_call and self.failing_call <= len(run.calls) and not is_average:
             if not self._has_reference:
                 return "runs, but the program's own loss could not be computed to compare with"
             missing = (self.trained or set()) - self._parameters_with_gradients(run)
             if missing and self._last_compared == self.failing_call:
                 return f"runs, but {self._listed(missing, 'gets')} no gradient"
-            if self._loses_gradient and not question:
+            is_meant = candidate.repair == kinds.NO_GRAD and "updates_a_parameter" in self.facts
+            if self._loses_gradient and not question and not is_meant:
                 return (
                     "runs, but the program's own gradient is unknown, because its loss depends on "
                     "an operation that autograd refuses"

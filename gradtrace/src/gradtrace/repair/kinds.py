@@ -23,6 +23,8 @@ NUMBER = Repair("number", 11, "the value is only reported, not trained on")
 CLEAR_GRADIENTS = Repair("clear_gradients", 11, "each step is to follow its own loss only")
 REGISTER = Repair("register", 11, "the modules are to be trained")
 RETURN_NONE = Repair("return_none", 11, "the other inputs of the function have no gradient")
+RETURN_ORDER = Repair("return_order", 11, "these gradients belong to these inputs")
+AVERAGE = Repair("average", 12, "the loss is the mean of its elements", keeps=False)
 PASS_ARGUMENT = Repair("pass_argument", 12, "both calls are to use the same value", keeps=False)
 OUT_OF_PLACE = Repair("out_of_place", 12, "the backward pass needs the old value")
 CLONE_WRITTEN = Repair(

@@ -1,10 +1,18 @@
 """Whether each step of an optimizer uses the gradient of its own losses, and only of these."""
 
+import itertools
 import re
 from linecache import getlines
 
 from gradtrace.repair.intent import loss_name, optimizer_name, targets_of_calls
-from gradtrace.repair.run.observations import SAME, ZERO, ObservedCall, ProgramRun, StepTaken
+from gradtrace.repair.run.observations import (
+    SAME,
+    ZERO,
+    ObservedCall,
+    ProgramRun,
+    StepTaken,
+    equal_losses,
+)
 
 
 def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
@@ -54,10 +62,11 @@ def leaks(original: ProgramRun, run: ProgramRun, is_sum: bool) -> tuple[str | No
     program = original if is_sum else run
     targets = targets_of_calls(program)
     calls = {call.number: call for call in program.calls}
+    summed = _summed(original, run) if is_sum else {}
     question = None
     for step in run.steps:
         for key, numbers in step.calls.items():
-            for number in calls if is_sum else numbers:
+            for number in itertools.chain(*(summed.get(number, [number]) for number in numbers)):
                 if number not in targets or step.optimizer in targets[number]:
                     continue
                 gradient = step.gradients[key]
@@ -81,3 +90,11 @@ def leaks(original: ProgramRun, run: ProgramRun, is_sum: bool) -> tuple[str | No
                     f"{original.names.get(key, key)} is {share:.0f} % off"
                 ), None
     return None, question
+
+
+def _summed(original: ProgramRun, run: ProgramRun) -> dict[int, list[int]]:
+    """Return the original calls whose losses a call adds, by its number; later calls add none."""
+    pairs = zip(original.calls, run.calls, strict=False)
+    total = next((a.number for a, b in pairs if not equal_losses(a, b)), len(run.calls) + 1)
+    later: dict[int, list[int]] = {call.number: [] for call in run.calls[total:]}
+    return {**later, total: [call.number for call in original.calls[total - 1 :]]}

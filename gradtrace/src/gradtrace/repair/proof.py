@@ -11,6 +11,7 @@ from gradtrace.repair.rules import candidates
 from gradtrace.repair.run.observations import ProgramRun, RunLimits, is_repeated, trains_alike
 from gradtrace.repair.run.processes import Launcher
 
+_REPORT_AFTER = 10  # seconds between two lines about the progress
 _REFERENCE_CALLS = 50  # beyond the failing one: the losses of a loop, added up
 
 
@@ -70,8 +71,11 @@ def prove(
         reference_limits = RunLimits(failing_call, _REFERENCE_CALLS, seconds)
         reference = _reference(launcher, original, reference_limits)
     judge = Judge(original, reference)
-    for number, candidate in enumerate(proof.listed, 1):
-        report(f"candidate {number} of {len(proof.listed)}, {time.monotonic() - start:.0f} s")
+    reported = time.monotonic()
+    for number, candidate in enumerate(proof.listed):
+        if time.monotonic() - reported > _REPORT_AFTER:
+            reported = time.monotonic()
+            report(f"{number} of {len(proof.listed)} candidates, {reported - start:.0f} s")
         run = launcher.run(candidate.edits, RunLimits(failing_call, limits.beyond, seconds))
         if not is_senseless(candidate, run):
             proof.judgements.append(judge.judge(candidate, run))

@@ -8,7 +8,7 @@ import ast
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradtrace.autograd.syntax import Function, Loop, reads, statements_computing, writes
 from gradtrace.repair.edits import Edit, Source, call_of, method_called
@@ -91,7 +91,9 @@ class Failure:
 
     def at(self, key: str) -> list[Statement]:
         """Return the statements at ``began_at``, ``made_at`` or ``raised_at`` of the diagnosis."""
-        place = self.diagnosis.get(key)
+        return self._at(self.diagnosis.get(key))
+
+    def _at(self, place: Mapping[str, Any] | None) -> list[Statement]:
         source = None if place is None else self.source(place["file"])
         if place is None or source is None:
             return []
@@ -139,8 +141,16 @@ class Failure:
 
     @property
     def cached(self) -> list[Statement]:
-        """The statements at ``made_at``; if a graph was freed, also those of cached tensors."""
+        """The statements at ``made_at`` and those that assign their result to a tensor.
+
+        If a graph was freed, they include the assignments of cached tensors.
+        """
+        tensors = {variable.name.rpartition(".")[2] for variable in self.run.graph_variables}
+        callers = map(self._at, self.diagnosis.get("made_through", ()))
         statements = {statement.node: statement for statement in self.at("made_at")}
+        for statement in itertools.chain(*callers):
+            if tensors & {name.rpartition(".")[2] for name in writes(statement.node)}:
+                statements.setdefault(statement.node, statement)
         # They assign what a following loop, or function that is called, reads but does not assign.
         used: list[tuple[Statement, ast.stmt, set[str]]] = []
         if self.family == "freed":

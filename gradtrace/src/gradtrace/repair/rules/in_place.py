@@ -9,7 +9,9 @@ from gradtrace.autograd.syntax import (
     detached_in_place,
     operand_of,
     reads,
+    reads_first,
     written_in_place,
+    written_values,
 )
 from gradtrace.repair.edits import Edit, Source
 from gradtrace.repair.kinds import CLONE_USED, CLONE_WRITTEN, DETACH_STATE, NO_GRAD, OUT_OF_PLACE
@@ -43,19 +45,25 @@ def _is_update(source: Source, node: ast.stmt) -> bool:
 
 
 def _is_read_later(source: Source, node: ast.stmt) -> bool:
-    """Whether the changed tensor may be read again: in a loop, as ``self.x``, or later."""
+    """Whether a changed tensor may be read later: after it, in a new iteration, as ``self.x``."""
     changed = changes_in_place(node)
-    in_loop = any(source.loops_around(node)) and not _loop_variables(source, node)
-    is_attribute = any(name.startswith("self.") for name in changed)
-    # An assignment, such as y = x.mul_(2), reads the tensor itself.
-    if in_loop or is_attribute or not isinstance(node, ast.AugAssign | ast.Expr):
+    loops = [*source.loops_around(node)]
+    is_carried = any(reads_first(loop, name) for loop in loops for name in changed)
+    # y = x.mul_(2) reads the tensor itself.
+    if is_carried or any("." in name for name in changed) or reads(node) == _operands(node):
         return True
     end = source.lines(node)[-1]
     return any(
-        reads(statement) & changed
+        _operands(statement) & changed
         for statement in source.statements(source.scope_of(node))
         if statement is not node and statement.lineno >= end
     )
+
+
+def _operands(node: ast.stmt) -> set[str]:
+    """Return the names that a statement reads, without those that it only writes into."""
+    change = node.value if isinstance(node, ast.Expr) else node
+    return reads(node) if written_in_place(change) is None else reads(*written_values(change))
 
 
 def _loop_variables(source: Source, node: ast.stmt) -> set[str]:
@@ -153,10 +161,11 @@ def clone_the_written(failure: Failure) -> Iterator[Candidate]:
     """Insert ``x = x.clone()`` before an in-place change of ``x``, or before each of them."""
     together: dict[tuple[Source, str], list[Edit]] = {}
     for source, node, place in _in_place_statements(failure):
-        if _loop_variables(source, node) and not _is_read_later(source, node):
-            continue  # the clone would be lost
-        for name in sorted(changes_in_place(node)):
-            if re.fullmatch(r"[\w.]+", name):
+        # A clone in a variable that nothing reads would be lost, one in a container would not.
+        names = changes_in_place(node) if _is_read_later(source, node) else set()
+        names |= {source.code(entry) for entry in _entries(source, node)}
+        for name in sorted(names):
+            if re.fullmatch(r"[\w.]+|.*\]", name):
                 tensor = name.removesuffix(".data")
                 line = f"{tensor} = {tensor}.clone()"
                 title = f"{line} before line {place.line}"
@@ -165,6 +174,13 @@ def clone_the_written(failure: Failure) -> Iterator[Candidate]:
                 together.setdefault((source, line), []).extend(edits)
     for (_, line), edits in together.items():
         yield from edit(CLONE_WRITTEN, f"{line} before each in-place change", edits)
+
+
+def _entries(source: Source, node: ast.stmt) -> Iterator[ast.expr]:
+    """Yield the ``x["h"]`` of ``x["h"][0] = y``."""
+    for target in source.all(ast.Subscript, node):
+        if isinstance(target.ctx, ast.Store) and isinstance(target.value, ast.Subscript):
+            yield target.value
 
 
 def clone_the_operand(failure: Failure) -> Iterator[Candidate]:
@@ -206,5 +222,7 @@ def without_gradient(failure: Failure) -> Iterator[Candidate]:
             changed = set().union(*map(changes_in_place, block))
             written = sorted(reads(*block) & failure.variables(statement).keys() - changed)
             names = " and ".join(written)
-            question = f"is {names} not to be trained through this change?" if written else None
+            is_update = "updates_a_parameter" in failure.diagnosis.get("facts", ())
+            asks = bool(written) and not is_update
+            question = f"is {names} not to be trained through this change?" if asks else None
             yield from edit(NO_GRAD, title, edits, question)

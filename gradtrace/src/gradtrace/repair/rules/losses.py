@@ -57,13 +57,28 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
             starts = {name for node in repeated for name in writes(node) - reads(node)}
             if is_change or sums - starts:
                 continue  # a change computes nothing; a sum would not begin at zero
-            lines = [source.code(node) for node in repeated]
-            title = f"again, before line {statement.line.line}: {'; '.join(lines)}"
-            yield from edit(kinds.FORWARD_AGAIN, title, source.insert(statement.node, before=lines))
+            yield from _computed_later(source, repeated, statement.node)
         lines = [source.code(node) for node in _from_other_loops(statement, needed)]
         first = repeated[0] if repeated else statement.node
         title = f"again, before line {first.lineno}: {'; '.join(lines)}"
         yield from edit(kinds.FORWARD_AGAIN, title, source.insert(first, before=lines))
+
+
+def _computed_later(
+    source: Source, computing: list[ast.stmt], node: ast.stmt
+) -> Iterator[Candidate]:
+    """Move statements to before a later one or, if others read their results, repeat them there."""
+    lines = [source.code(statement) for statement in computing]
+    earlier = source.before(node)
+    between = [s for s in earlier[earlier.index(computing[0]) :] if s not in computing]
+    results = writes(*computing).union(*map(changes_in_place, computing))
+    is_movable = not reads(*between) & results and all(map(source.has_own_lines, computing))
+    edits = source.insert(node, before=lines)
+    moved = [*edits, *source.remove(*computing)] if is_movable else edits
+    when = "later" if is_movable else "again"
+    yield from edit(
+        kinds.FORWARD_AGAIN, f"{when}, before line {node.lineno}: {'; '.join(lines)}", moved
+    )
 
 
 def _before_block(statement: Statement) -> Iterator[Candidate]:
@@ -203,7 +218,7 @@ def order_steps(failure: Failure) -> Iterator[Candidate]:
         titles = []
         for action, optimizer in _optimizers_of_losses(source, actions):
             parameters = _parameters(source, optimizer, action.node)
-            titles.append(f"{action.receiver}.backward(inputs={parameters})")
+            titles.append(f"{source.code(action.call.func)}(inputs={parameters})")
             retains = action is not last or keyword(action.call, "retain_graph") is not None
             keywords = {"inputs": parameters} | ({"retain_graph": "True"} if retains else {})
             limited += source.set_keywords(action.call, **keywords)
@@ -285,6 +300,16 @@ def _operands(failure: Failure, statement: Statement) -> list[ast.expr]:
         if is_tensor and not is_function and not isinstance(parent, ast.Expr):
             operands.append(part)
     return sorted(operands, key=lambda part: len(source.code(part)))
+
+
+def average(failure: Failure) -> Iterator[Candidate]:
+    """Average the elements of a loss, as PyTorch's losses do."""
+    for source, call in failure.calls("backward") if failure.cause == "not_scalar" else ():
+        if isinstance(call.func, ast.Attribute):
+            loss, edits = call.func.value, source.call_method(call.func.value, "mean")
+            title = f"{source.code_with(loss, edits)} at line {call.lineno}"
+            question = f"is the loss the mean of {source.code(loss)}, not the sum?"
+            yield from edit(kinds.AVERAGE, title, edits, question)
 
 
 def retain_graph(failure: Failure) -> Iterator[Candidate]:

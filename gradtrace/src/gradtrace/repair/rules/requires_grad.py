@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from gradtrace.autograd.syntax import reads, writes
-from gradtrace.repair.edits import Source, method_called
+from gradtrace.repair.edits import Edit, Source, method_called
 from gradtrace.repair.kinds import ASK_LESS, OPTIMIZER_LATER, REGISTER, SWITCH_ON
 from gradtrace.repair.rule import Candidate, Failure, edit
 
@@ -56,8 +56,12 @@ def make_optimizer_later(failure: Failure) -> Iterator[Candidate]:
 
 
 def register_modules(failure: Failure) -> Iterator[Candidate]:
-    """Put modules that a plain list or dict holds into ``nn.ModuleList`` or ``nn.ModuleDict``."""
-    attributes = set(re.findall(r"\w+", " ".join(failure.carried)))
+    """Put modules that plain lists or dicts hold into ``nn.ModuleList`` or ``nn.ModuleDict``."""
+    findings = [f for f in failure.run.findings if f["cause"] == "in_no_optimizer"]
+    names = (f.get("carried_by") or "" for f in (failure.diagnosis, *findings))
+    attributes = set(re.findall(r"\w+", " ".join(names)))
+    titles: list[str] = []
+    together: list[Edit] = []
     for source in failure.sources if failure.cause == "in_no_optimizer" else ():
         prefix = "nn." if re.search(r"\bnn\.Module\b", source.text) else "torch.nn."
         for target, value in source.assignments():
@@ -65,5 +69,6 @@ def register_modules(failure: Failure) -> Iterator[Candidate]:
             is_list = isinstance(value, ast.List | ast.ListComp)
             if target.rpartition(".")[2] in attributes and (is_dict or is_list):
                 container = f"{prefix}Module{'Dict' if is_dict else 'List'}"
-                edits = source.replace(value, f"{container}({source.code(value)})")
-                yield from edit(REGISTER, f"{target} = {container}(…)", edits)
+                titles.append(f"{target} = {container}(…)")
+                together += source.replace(value, f"{container}({source.code(value)})")
+    yield from edit(REGISTER, "; ".join(titles), together)

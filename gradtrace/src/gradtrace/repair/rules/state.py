@@ -16,7 +16,7 @@ from gradtrace.autograd.syntax import (
     writes,
 )
 from gradtrace.repair import kinds
-from gradtrace.repair.edits import Source, method_called
+from gradtrace.repair.edits import Source, call_of, method_called
 from gradtrace.repair.rule import Candidate, Failure, Statement, edit
 
 _DETACHED = {
@@ -104,7 +104,9 @@ def _initial_value(failure: Failure, attribute: _Attribute) -> str | None:
     """Return an attribute's first value, if the loss trains only through the freed graph."""
     is_needed = "trained_only_there" in failure.diagnosis.get("facts", ())
     for source in failure.sources if is_needed else ():
-        for target, value in source.assignments():
+        buffers = (c.args for c in source.all(ast.Call) if method_called(c) == "register_buffer")
+        named = ((f"self.{getattr(args[0], 'value', '')}", args[1]) for args in buffers if args[1:])
+        for target, value in (*source.assignments(), *named):
             is_initial = getattr(source.scope_of(value), "name", "") == "__init__"
             if is_initial and target == f"self.{attribute.name}":
                 return re.sub(r"\bself\b", attribute.owner, source.code(value))
@@ -126,6 +128,9 @@ def reset_attributes(failure: Failure) -> Iterator[Candidate]:
                     calls[f"{owner}.{function.name}()"] = attribute.statement
                     owner = re.sub(r"(^|\.)\w+$|\[[^\]]*\]$", "", owner)
             for code, statement in sorted(calls.items()):
+                loops = statement.source.loops_around(statement.node)
+                if any(call_of(statement.source, loop, function.name) for loop in loops):
+                    continue  # the program resets it where that is meant
                 yield from _in_each_iteration(statement, [code], kinds.RESET_STATE)
 
 
@@ -223,12 +228,15 @@ def _in_the_functions_that_read(failure: Failure, cached: Statement) -> Iterator
         and names & reads(*function.body)
     ]
     edits = [part for function in readers for part in source.first_in(function.body, lines)]
-    read_names = {
-        name.id
-        for name in source.all(ast.Name)
-        if isinstance(name.ctx, ast.Load) and source.scope_of(name) not in readers
+    read_elsewhere = {
+        part.id if isinstance(part, ast.Name) else part.attr
+        for file in failure.sources
+        for part in file.all(ast.expr)
+        if isinstance(part, ast.Name | ast.Attribute)
+        and isinstance(part.ctx, ast.Load)
+        and file.scope_of(part) not in readers
     }
-    if readers and all(map(str.isidentifier, names)) and not names & read_names:
+    if readers and read_elsewhere.isdisjoint(name.rpartition(".")[2] for name in names):
         edits += source.remove(cached.node)
     title = f"compute {', '.join(sorted(names))} where it is used"
     yield from edit(kinds.COMPUTE_AGAIN, title, edits)
@@ -311,14 +319,16 @@ def store_without_graph(failure: Failure) -> Iterator[Candidate]:
     stored = [call for statement in began for _, call in additions(statement.node)]
     for source in failure.sources:
         for container, call in additions(source.tree):
-            if len(call.args) == 1 and (container in failure.carried or call in stored):
+            is_stored = growing or container in failure.carried or call in stored
+            if len(call.args) == 1 and is_stored:
                 terms.append((source, _entry(call.args[0])))
         for call in source.all(ast.Call):
             terms += [(source, a) for a in call.args if method_called(call) in names]
     for method in ("item", "detach"):  # several elements are no number
         for source, term in terms:
-            title = f"{source.code(term)}.{method}() at line {term.lineno}"
-            yield from edit(kinds.NUMBER, title, source.call_method(term, method))
+            edits = source.call_method(term, method)
+            title = f"{source.code_with(term, edits)} at line {term.lineno}"
+            yield from edit(kinds.NUMBER, title, edits)
 
 
 def _entry(value: ast.expr) -> ast.expr:

@@ -27,7 +27,7 @@ def create_graph(failure: Failure) -> Iterator[Candidate]:
     for source, node, _ in failure.running:  # a gradient computed earlier in the same function
         in_function = source.all(ast.Call, source.scope_of(node))
         calls |= {call: source for call in in_function if method_called(call) == "grad"}
-    single = {c: source for c, source in calls.items() if keyword(c, "create_graph") is None}
+    single = {c: source for c, source in calls.items() if not _is_true(c, "create_graph")}
     groups = [[call] for call in single]
     gradients = [call for call in single if method_called(call) == "grad"]
     if failure.cause == "create_graph_missing" and len(gradients) > 1:
@@ -37,6 +37,10 @@ def create_graph(failure: Failure) -> Iterator[Candidate]:
         lines = " and ".join(str(call.lineno) for call in group)
         title = f"create_graph=True at line {lines}"
         yield from edit(kinds.CREATE_GRAPH, title, [*itertools.chain.from_iterable(parts)])
+
+
+def _is_true(call: ast.Call, name: str) -> bool:
+    return getattr(keyword(call, name), "value", None) is True
 
 
 def options(failure: Failure) -> Iterator[Candidate]:
@@ -105,6 +109,22 @@ def return_none(failure: Failure) -> Iterator[Candidate]:
                 edits += source.replace(node, title)
             if edits:
                 yield from edit(kinds.RETURN_NONE, title, edits)
+
+
+def exchange_gradients(failure: Failure) -> Iterator[Candidate]:
+    """Exchange a gradient that does not fit its input with another that the function returns."""
+    wrong = re.search(r"None at position (\d+)|gradient at index (\d+)", failure.run.error_line)
+    first, second = wrong.groups() if wrong else (None, None)
+    index = int(first) - 1 if first else int(second or 0)
+    for source, node, _ in failure.at("began_at") if wrong else ():
+        match node:
+            case ast.Return(ast.Tuple(elts=entries)):
+                for other in entries if index < len(entries) else ():
+                    edits = source.replace(entries[index], source.code(other))
+                    edits += source.replace(other, source.code(entries[index]))
+                    if other is not entries[index]:
+                        title = source.code_with(node, edits)
+                        yield from edit(kinds.RETURN_ORDER, title, edits)
 
 
 def flags(failure: Failure) -> Iterator[Candidate]:
