@@ -1020,6 +1020,17 @@ def test_a_clone_that_changes_a_gradient_of_an_equal_loss_is_a_question():
     assert repaired_judgement.status == PROVEN  # its gradient was wrong
 
 
+def test_a_value_of_new_weights_may_change_the_gradient_of_an_equal_loss():
+    """A small step changes the loss less than rounding errors may."""
+    other = {"w": sample(1.0, 2.5)}
+    for stale, status in ((("w",), PROVEN), ((), REJECTED)):
+        call = backward(2, 2.0, stale_leaves=frozenset(stale))
+        reference = program(backward(1, 3.0), step(0, 1), call, step(0, 2))
+        events = repaired(gradients=other)
+        judgement = judge(kinds.COMPUTE_AGAIN, *events, reference=reference)
+        assert judgement.status == status, judgement.reasons
+
+
 @pytest.mark.parametrize(
     ("cause", "status"), [("gradients_not_cleared", REJECTED), ("graph_grows", PROVEN)]
 )

@@ -902,6 +902,49 @@ def test_all_lists_of_modules_in_no_optimizer_are_registered(tmp_path):
     assert "= torch.nn.ModuleList([]), torch.nn.ModuleList([])\n" in both.edits[str(path)]
 
 
+def test_arrays_of_tensors_are_indexed_as_tensors(list_candidates):
+    text = """\
+a = torch.from_numpy(x.data.numpy()[i])
+b = torch.from_numpy(y.detach().cpu().numpy()[i])
+loss = f(a, b)
+loss.backward()
+"""
+    listed = list_candidates(text, 4, family="silent", cause="constant_term", began_at=1)
+    title = "the tensors themselves, not arrays, at line 1 and 2"
+    assert edited(listed, title).startswith("a = x[i]\nb = y[i]\n")
+
+
+def test_a_part_of_what_is_never_trained_is_not_chosen_for_the_reader(list_candidates):
+    text = "with torch.no_grad():\n    a = f(x)\n    b = f(y).detach()\nloss(a, b).backward()\n"
+    listed = list_candidates(text, 4, family="silent", cause="never_trained", began_at=3)
+    assert not any(one.repair == kinds.MOVE_DETACH for one in listed)
+    regions = [one.repair for one in listed if "no_grad" in one.title]
+    assert regions == [kinds.KEEP_GRADIENT, kinds.NARROW_REGION]  # the whole block first
+
+
+def test_a_term_that_is_a_number_is_not_repaired_by_inputs(list_candidates):
+    text = "a.backward()\nopt_a.step()\nb.backward()\nopt_b.step()\n"
+    for cause, is_offered in (("constant_term", False), ("gradient_leaks", True)):
+        fields = {"family": "silent", "cause": cause, "began_at": 1}
+        listed = {one.repair for one in list_candidates(text, 3, optimizers=2, **fields)}
+        assert (kinds.STEP_LATER in listed) is is_offered
+
+
+def test_an_optimizer_is_made_later_with_its_groups(list_candidates):
+    text = "groups = [net.a]\nopt = SGD(groups)\nnet.resize()\nopt.step()\n"
+    fields = {"family": "silent", "cause": "optimizer_holds_replaced", "began_at": 2}
+    wanted = "net.resize()\ngroups = [net.a]\nopt = SGD(groups)\nopt.step()\n"
+    assert edited(list_candidates(text, 4, **fields), "opt = SGD(groups), before line 4") == wanted
+
+
+@pytest.mark.parametrize("value, is_offered", [("None", True), ("torch.zeros(2)", False)])
+def test_a_buffer_that_begins_as_none_is_reset(list_candidates, value, is_offered):
+    text = RESET.replace('"cache", None', f'"cache", {value}')
+    variables = [("net.cell.cache", "tensor")]
+    listed = list_candidates(text, 9, variables=variables, cause="buffer_has_graph")
+    assert (kinds.RESET_STATE in {one.repair for one in listed}) is is_offered
+
+
 def test_what_a_growing_program_stores_is_detached(list_candidates):
     text = "def insert(episode):\n    episodes.append(torch.stack(episode))\n\nloss.backward()\n"
     listed = list_candidates(text, 4, family="silent", cause="graph_grows", began_at=4)

@@ -311,6 +311,9 @@ class Judge:
                     self._is_silent and self.cause not in RIGHT_GRADIENTS
                 )
                 is_question |= candidate.repair == kinds.CLONE_WRITTEN
+                is_late = expected.number >= self.failing_call
+                if expected.stale_leaves and is_late and self._may_change_loss(candidate):
+                    return self._more_operations(candidate, expected, call)  # of new weights
                 if is_question or is_wrong_before:
                     return None
                 return f"changes the gradient of backward call {changed}"

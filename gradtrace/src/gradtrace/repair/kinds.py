@@ -46,6 +46,7 @@ COMPUTE_AGAIN = Repair(
 RESET_STATE = Repair("reset_state", 23, "each iteration begins with a new state", keeps=False)
 KEEP_GRADIENT = Repair("keep_gradient", 25, "the value is to be trained")
 MOVE_DETACH = Repair("move_detach", 26, "only that tensor is not to be trained", cuts=True)
+NARROW_REGION = Repair("narrow_region", 26, "the rest of the block is not to be trained")
 NO_GRAD = Repair("no_grad", 27, "the change itself is not to be differentiated")
 SWITCH_ON = Repair("switch_on", 27, "these parameters are to be trained")
 ASK_LESS = Repair("ask_less", 27, "the other parameters are frozen on purpose")

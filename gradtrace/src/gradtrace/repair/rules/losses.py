@@ -200,7 +200,8 @@ def clear_gradients(failure: Failure) -> Iterator[Candidate]:
 
 def order_steps(failure: Failure) -> Iterator[Candidate]:
     """Move steps after the last backward call, or limit each call to its own parameters."""
-    for source, actions in _blocks(failure):
+    is_involved = failure.family != "silent" or failure.cause in ("gradient_leaks", *_OLD_VALUES)
+    for source, actions in _blocks(failure) if is_involved else ():
         calls = [action for action in actions if action.kind == "backward"]
         last = calls[-1]
         steps = (action for action in actions[: actions.index(last)] if action.kind == "step")

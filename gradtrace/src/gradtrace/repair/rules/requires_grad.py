@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from gradtrace.autograd.syntax import reads, writes
+from gradtrace.autograd.syntax import reads, statements_computing, writes
 from gradtrace.repair.edits import Edit, Source, method_called
 from gradtrace.repair.kinds import ASK_LESS, OPTIMIZER_LATER, REGISTER, SWITCH_ON
 from gradtrace.repair.rule import Candidate, Failure, edit
@@ -47,11 +47,16 @@ def make_optimizer_later(failure: Failure) -> Iterator[Candidate]:
     for source, node, _ in failure.at("began_at") if is_early else ():
         if not isinstance(node, ast.Assign):
             continue
-        code = source.code(node)
+        moved: list[ast.stmt] = [node]
+        for operand in statements_computing(source.before(node), reads(node)):
+            scope = source.statements(source.scope_of(node))
+            if all(reader in moved for reader in scope if reads(reader) & writes(operand)):
+                moved.insert(0, operand)  # such as groups of parameters
         uses = [later for later in source.after(node) if reads(later) & writes(node)]
         for place in uses[:1]:
-            edits = [*source.remove(node), *source.insert(place, before=[code])]
-            title = f"{code}, before line {place.lineno}"
+            codes = [source.code(statement) for statement in moved]
+            edits = [*source.remove(*moved), *source.insert(place, before=codes)]
+            title = f"{codes[-1]}, before line {place.lineno}"
             yield from edit(OPTIMIZER_LATER, title, edits)
 
 
