@@ -553,6 +553,21 @@ for step in range(3):
     rotary(net(torch.randn(2, 3))).pow(2).mean().backward()
     opt.step()
 """
+QUEUE_IN_A_BUFFER = """
+class Queue(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.f = nn.Linear(3, 2)
+        self.register_buffer("keys", torch.randn(4, 2))
+    def forward(self, x, row):
+        z = self.f(x)
+        similarity = z @ self.keys.clone().t()
+        self.keys[row] = z
+        return similarity
+queue = Queue()
+for row in range(3):
+    queue(torch.randn(3), row).pow(2).sum().backward()
+"""
 TWO_LOSSES_OF_A_GENERATOR = """
 encoder, generator = nn.Linear(3, 2), nn.Linear(2, 3)
 opt_g = torch.optim.SGD(generator.parameters(), 0.1)
@@ -581,6 +596,7 @@ error.backward()
     ("program", "advice"),
     [
         (CACHE_IN_A_BUFFER, "reset rotary.cached in each iteration to its first value"),
+        (QUEUE_IN_A_BUFFER, "if each forward pass is to start from the same values"),
         (TWO_LOSSES_OF_A_GENERATOR, "call backward() once: (adversarial + 0.5 * code).backward()"),
         (AUTOENCODER, "if each loss is to train its own network only"),
         (ADVANTAGE_OF_A_CRITIC, "detach advantage where actor_loss reads it"),

@@ -201,10 +201,10 @@ CAUSES = (
         "buffer_has_graph",
         "a module's buffer holds a tensor with a graph, which an earlier backward call freed",
         Fix(
-            "work on a copy: take {it|buffer}.clone() in the forward pass and write into the clone,"
-            " so that the buffer itself keeps no graph",
+            "if each forward pass is to start from the same values, take {it|buffer}.clone() and"
+            " write into the clone, so that the buffer itself keeps no graph",
             needs=("written_in_place",),
-            otherwise="if the buffer must keep the written values, detach {it|the buffer} after"
+            otherwise="if the written values are to stay (a queue), detach {it|the buffer} after"
             " each backward call",
         ),
         _RESET,
