@@ -195,7 +195,6 @@ def test_silent_failure_is_found(program, run):
         ("nodes_chosen_by_index", "multiply what these indices or this mask select"),
         ("entries_above_a_threshold", "multiply what these indices or this mask select"),
         ("both_losses_before_the_steps", "backward(inputs=list(actor.parameters()))"),
-        ("adversarys_loss_reaches_the_encoder", "backward(inputs=list(critic.parameters()))"),
         ("adapter_in_a_reentrant_checkpoint", "call checkpoint(..., use_reentrant=False)"),
         ("inner_steps_of_a_copy", "compute the loss from net.weight, net.bias, because deepcopy()"),
         ("retained_recurrence", "detach h at the end of each iteration"),

@@ -1045,19 +1045,6 @@ def test_a_repair_that_only_hides_a_wrong_gradient_is_rejected(cause, status):
     assert judgement.reasons == (reasons if status == REJECTED else [])
 
 
-@pytest.mark.parametrize(
-    ("cause", "status"), [("gradients_of_inputs", PROVEN), ("gradients_not_cleared", REJECTED)]
-)
-def test_the_gradients_of_an_attack_may_be_cleared_before_the_step(cause, status):
-    attack = ProgramLine("train.py", 3, "attack")
-    diagnosis = {"family": "silent", "cause": cause, "began_at": {"file": "train.py", "line": 3}}
-    calls = backward(1, 3.0, site=(attack,)), backward(2, 2.0)
-    original = program(*calls, step(0, 1, 2, w=sample(2.0, 4.0)), diagnosis=diagnosis)
-    events = calls[0], GradientsCleared(frozenset({0})), calls[1], step(0, 2)
-    judgement = judge(kinds.CLEAR_GRADIENTS, *events, original=original, reference=None)
-    assert judgement.status == status, judgement.reasons
-
-
 def test_an_error_without_a_diagnosis_has_repairs_too():
     original = program(*ORIGINAL.events, status="raised")
     original.diagnosis = None

@@ -773,7 +773,7 @@ class Trainer:
     assert own.startswith(f"loss_ae.backward(inputs={groups}); loss_disc")
 
 
-@pytest.mark.parametrize("cause", ["gradients_discarded", "data_edit_silent"])
+@pytest.mark.parametrize("cause", ["gradients_not_cleared", "data_edit_silent"])
 def test_only_old_values_are_computed_again_where_nothing_is_raised(list_candidates, cause):
     text = "loss = f(model(x))\nstate.copy_(y)\nloss.backward()\n"
     listed = list_candidates(text, 3, family="silent", cause=cause, began_at=3)

@@ -280,15 +280,17 @@ def namespace(frame: FrameType, forget: bool = False) -> dict[str, Any]:
     return variables | {name: frame.f_globals[name] for name in used if name in frame.f_globals}
 
 
-def reach(variables: Mapping[str, Any], modules: dict[int, str] | None = None) -> Iterator[Found]:
+def reach(
+    variables: Mapping[str, Any], modules: dict[int, str] | None = None, skip: Iterable[int] = ()
+) -> Iterator[Found]:
     """Yield the tensors that the variables reach, in the order of the variables.
 
     Each object is visited once, except that a tensor is yielded under every variable that names it
     directly, and a tensor with a graph at every place that holds it. A gradient is yielded if it
     has a graph of its own. The names of the modules on the way are stored in ``modules``, by
-    identity.
+    identity. Nothing is searched in the objects ``skip``, also by identity.
     """
-    visited: set[int] = set()
+    visited = {*skip}
     pending = [Found(name, variables[name], ()) for name in reversed([*variables])]
     while pending and len(visited) < _MAX_OBJECTS:
         name, value, owners = match = pending.pop()
@@ -310,10 +312,10 @@ def reach(variables: Mapping[str, Any], modules: dict[int, str] | None = None) -
             pending.extend(reversed(inner_matches))
 
 
-def user_variables(frame: FrameType | None) -> Iterator[Found]:
+def user_variables(frame: FrameType | None, skip: Iterable[int] = ()) -> Iterator[Found]:
     """Yield the tensors that the variables of the user's frames reach, innermost frame first."""
     for users in user_frames(frame):
-        yield from reach(namespace(users, forget=True))
+        yield from reach(namespace(users, forget=True), skip=skip)
 
 
 PLAIN = (type(None), bool, int, float, str)

@@ -69,21 +69,6 @@ def is_conditional(place: Location) -> bool:
     return any(_depends(node) for node in nodes if covers(node, place.line))
 
 
-def runs_at_intervals(place: Location) -> bool:
-    """Whether a counter alone decides if a line runs, as in ``if step % 4 == 0``.
-
-    Each ``if`` around the line, or before it with a ``continue``, must have a ``%``.
-    """
-    tests = (
-        node.test
-        for node in _nodes(place.file, ast.If)
-        if covers(node, place.line)
-        or (node.lineno < place.line and any(isinstance(n, ast.Continue) for n in ast.walk(node)))
-        if _depends(node)
-    )
-    return all(any(isinstance(n, ast.Mod) for n in ast.walk(test)) for test in tests)
-
-
 def _depends(node: Any) -> bool:
     """Whether a node is an ``if``, except of ``__name__``, or a call ``set_grad_enabled(flag)``."""
     if not isinstance(node, ast.Call):

@@ -133,23 +133,6 @@ def upstream(
     return pairs
 
 
-def alone(owners: Mapping[int, Collection[int]], links: Sequence[Sequence[int]]) -> set[int]:
-    """Return each owner whose leaves are exactly the owned leaves on which some node depends.
-
-    A discriminator of real data is an example.
-    """
-    reached = [0] * len(links)  # sets of leaves, as the bits of numbers
-    leaves_of: dict[int, int] = {}
-    for bit, (i, names) in enumerate(owners.items()):
-        reached[i] = 1 << bit if names else 0
-        for owner in names:
-            leaves_of[owner] = leaves_of.get(owner, 0) | 1 << bit
-    for i in leaves_first(links):
-        for j in links[i]:
-            reached[i] |= reached[j]
-    return {owner for owner, leaves in leaves_of.items() if leaves in reached}
-
-
 def leaves_first(links: Sequence[Sequence[int]]) -> Iterable[int]:
     """Return the nodes in an order in which each comes after its inputs."""
     return TopologicalSorter(dict(enumerate(links))).static_order()

@@ -24,13 +24,9 @@ def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
         for r in (run, original)
     )
     targets = targets_of_calls(run)
-    diagnosis = original.diagnosis or {}
-    attack = diagnosis.get("began_at") if diagnosis.get("cause") == "gradients_of_inputs" else None
     for position, call in enumerate(run.events):
         if not isinstance(call, ObservedCall) or call.number in used:
             continue
-        if attack and any(line[:2] == (attack["file"], attack["line"]) for line in call.site):
-            continue  # its gradient is meant for a tensor that no optimizer holds
         owners = {optimizer for key in call.gradients for optimizer in run.owners(key)}
         later = {e.optimizer for e in run.events[position:] if isinstance(e, StepTaken)}
         # If the original program does not use it either, only the failing line counts.

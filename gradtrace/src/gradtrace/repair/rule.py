@@ -17,10 +17,7 @@ from gradtrace.repair.kinds import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Rep
 from gradtrace.repair.run.observations import GraphVariable, ObservedCall, ProgramLine, ProgramRun
 
 # Silent causes in which each call computes the right gradient.
-RIGHT_GRADIENTS = (
-    "graph_grows", "gradient_leaks", "gradients_discarded", "gradients_not_cleared",
-    "gradients_of_inputs", "in_no_optimizer",
-)  # fmt: skip
+RIGHT_GRADIENTS = ("graph_grows", "gradient_leaks", "gradients_not_cleared", "in_no_optimizer")
 _HEAD_LINES = 5  # of a function with its decorators, before its first statement
 
 

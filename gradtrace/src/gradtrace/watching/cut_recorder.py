@@ -110,14 +110,10 @@ class CutRecorder:
         Masks and labels do not count, because a program may choose with any network.
         """
         timeline = self._timeline
-        if not timeline.suspects and timeline.input_gradient is None:
+        if not timeline.suspects:
             return
         node = _torch.grad_fn_of(output)
         values = [t for t in operation.tensors if t.is_floating_point() and not t.requires_grad]
-        if not timeline.suspects:
-            if node is not None:
-                self._cuts.use(node, [*filter(None, map(self._known, values))])
-            return
         numbers = [*operation.args, *operation.kwargs.values()]
         cuts = [*filter(None, (*map(self._cut_of, values), self._of_numbers(numbers)))]
         if type(node).__name__.partition("Backward")[0] in _SELECTING:

@@ -211,14 +211,10 @@ class Observer(_torch_hooks.Mode):
         timeline, kind, tensors = self._timeline, operation.kind, operation.tensors
         if kind is not kinds.GRAD_ATTRIBUTE:
             timeline.cuts.forget(output, tensors)
-        else:
-            timeline.last_read = timeline.last_call
-            if (place := timeline.made_and_reached.get(id(tensors[0]))) is not None:
-                timeline.calls_of_made[place] = 0  # the program uses such gradients itself
+        elif (place := timeline.made_and_reached.get(id(tensors[0]))) is not None:
+            timeline.calls_of_made[place] = 0  # the program uses such gradients itself
         if not output.requires_grad:
             self._cut_recorder.note_cut(operation, output)
-            if kind is kinds.GRAD_ATTRIBUTE and not isinstance(tensors[0], torch.nn.Parameter):
-                timeline.input_gradient = timeline.input_gradient or timeline.cuts.get(output)
             return
         self._cut_recorder.note_use(operation, output)
         if operation.site.in_grad_scaler:

@@ -67,16 +67,12 @@ class BackwardCall:
     inference = False  # whether inference mode was on there
     fed_by: tuple[Any, ...] = ()  # pairs of optimizers: the first one is upstream
     separate: tuple[Any, ...] = ()  # pairs of optimizers, neither of which is upstream
-    alone: tuple[Any, ...] = ()  # optimizers whose parameters are also used without any other's
     leaves: frozenset[int] = frozenset()  # the storages of the leaves that its graph reached
     on_accelerator = False  # some of these leaves
     ended_at = 0  # the counter when the call had ended
     is_finite = False  # the values of its outputs, if they are known
     branch: Location | None = None  # the line of a torch.where() in its graph
-    # The optimizers whose gradients, which the same line had computed, were cleared unused.
-    discarded: tuple[Any, ...] = ()
-    # Whether it uses values that the program made after it had read an input's gradient.
-    follows_inputs = False
+    made_of_numbers_at: Location | None = None  # the line that assigned it, if it is a leaf
 
     def __init__(self, number: int, location: Location | None, sequence_nr: int):
         self.number = number
@@ -90,6 +86,7 @@ class OptimizerStep:
     """A step of an optimizer, and the storages that it may have modified.
 
     ``storages`` is None if they were not recorded; it may then have modified all parameters.
+    ``gradients`` is a hash of the identities of the tensors that are its gradients.
     """
 
     optimizer: weakref.ref[torch.optim.Optimizer]
@@ -97,6 +94,7 @@ class OptimizerStep:
     sequence_nr: int
     last_call: int
     storages: frozenset[int] | None
+    gradients: int = 0
 
     def changed(self, storage: int) -> bool:
         """Whether the step may have modified a storage."""
@@ -306,11 +304,6 @@ class Timeline:
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # that stepped
         # Of each optimizer the last call that began when its gradients were cleared.
         self.cleared = weakref.WeakKeyDictionary[torch.optim.Optimizer, int]()
-        # Of each optimizer the calls whose gradients its last step used.
-        self.followed = weakref.WeakKeyDictionary[torch.optim.Optimizer, list[BackwardCall]]()
-        self.last_read = 0  # the number of the last call before the program read a gradient
-        # The first gradient, of a tensor that is no parameter, that it has read since a step.
-        self.input_gradient: Cut | None = None
         self.strays: dict[int, Stray] = {}  # leaves of no optimizer, by their identity
         # Parameters that a forward pass made, by their identity: those since the last backward
         # call, with their line and whether they were made of values with a graph, and those that
@@ -376,16 +369,17 @@ class Timeline:
         return next((call for call in self.calls if call.number > number), None)
 
     def stepped(self, optimizer: torch.optim.Optimizer, location: Location | None) -> None:
-        storages = None
+        storages, gradients = None, 0
         if self.observed:  # those that have a gradient now
             with _torch.no_torch_function():
-                storages = storages_in(p for p in parameters_of(optimizer) if p.grad is not None)
+                used = [p for p in parameters_of(optimizer) if p.grad is not None]
+                storages, gradients = storages_in(used), hash(tuple(id(p.grad) for p in used))
             if self.steps and self.steps[-1].storages == storages:
                 storages = self.steps[-1].storages  # one object for equal sets
         now = _torch.next_sequence_nr()
         self.optimizers.add(optimizer)
-        self.input_gradient = None
-        step = OptimizerStep(weakref.ref(optimizer), location, now, self.last_call, storages)
+        reference = weakref.ref(optimizer)
+        step = OptimizerStep(reference, location, now, self.last_call, storages, gradients)
         self.steps.append(step)
         self.last_write = now
 

@@ -185,16 +185,6 @@ CAUSES = (
         ),
     ),
     _silent(
-        "gradients_of_inputs",
-        "several backward() calls for a tensor that no optimizer holds, as in an attack, have added"
-        " gradients to {it|the parameters} as well, and the step uses their sum",
-        Fix(
-            "take the gradient of that tensor by torch.autograd.grad(loss, tensor), which leaves"
-            " .grad alone",
-            otherwise="call optimizer.zero_grad() after these calls, before this loss's backward()",
-        ),
-    ),
-    _silent(
         "zero_derivative",
         "{it|some trained parameters} reach this loss only through an operation whose derivative is"
         " zero, such as round() or sign(), so their gradient is zero",
@@ -219,12 +209,6 @@ CAUSES = (
         "no gradient of {it|the parameters} was cleared between the last steps, so each step used"
         " the sum of all gradients since then",
         Unproven("call optimizer.zero_grad() in each iteration, before backward()"),
-    ),
-    _silent(
-        "gradients_discarded",
-        "the gradients of {it|the parameters} that this line computed were cleared before any step,"
-        " except the last ones, so each step used one of several backward() calls",
-        Unproven("call optimizer.zero_grad() only after a step, so that the gradients add up"),
     ),
     _silent(
         "autocast_stale",

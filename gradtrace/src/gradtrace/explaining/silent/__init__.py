@@ -31,6 +31,7 @@ def in_backward(graph: PendingBackward) -> Iterator[Diagnosis]:
     wrong_gradients.note_optimizers(graph)
     timeline.note_loss(graph.numbers, graph.leaves.values())
     useless_steps.note_gradients(graph)
+    parameters.note_leaf(graph)
     yield from unnoticed_changes.changed_unnoticed(graph)
     yield from wrong_gradients.stale_casts(graph)
     yield from parameters.in_no_optimizer(graph)

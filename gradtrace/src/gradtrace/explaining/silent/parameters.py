@@ -5,6 +5,7 @@ import re
 import sys
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from types import FrameType
 
 import torch
 
@@ -53,6 +54,12 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
         yield from _replaced(timeline, optimizer, entry, parameters)
     elif entry.steps > _FEW:
         yield from _cut_off(timeline, entry, parameters)
+
+
+def note_leaf(graph: PendingBackward) -> None:
+    """Record the line that made this loss if it is a leaf, so that backward() trains nothing."""
+    if not graph.numbers and isinstance(graph.outputs[0], torch.Tensor):
+        graph.call.made_of_numbers_at = _assigned_at(graph.outputs[0], sys._getframe(1))
 
 
 def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
@@ -189,7 +196,11 @@ def _replaced(
     No finding if optimizers hold all leaves of the loss: the new parameters are trained, too.
     """
     frame = sys._getframe(1)
-    reachable = {id(variable.value) for variable in user_variables(frame)}
+    variables = [*user_variables(frame)]
+    given = _given_to_optimizer(variables, parameters)
+    if given:
+        variables = [*user_variables(frame, given)]
+    reachable = {id(variable.value) for variable in variables}
     replaced = [i for i in entry.places if id(parameters[i]) not in reachable]
     entry.places = [i for i in entry.places if id(parameters[i]) in reachable]
     timeline.suspects.update((_torch.tensor_identity(parameters[i]), {}) for i in entry.places)
@@ -200,14 +211,28 @@ def _replaced(
     if max(timeline.calls_of_made.values(), default=0) >= _FEW:
         return  # the forward pass replaces them, so a later optimizer would not hold them either
     if replaced and untrained and (in_use or untrained == leaves):
-        created_at = (
-            Location(user_frame.f_code.co_filename, line)
-            for user_frame in frames.user_frames(frame)
-            for name, value in frames.namespace(user_frame, forget=True).items()
-            if value is optimizer and (line := source.assigned_at(user_frame, name)) is not None
-        )
         step = timeline.steps[-1].location
-        yield finding("optimizer_holds_replaced", step, next(created_at, step))
+        yield finding("optimizer_holds_replaced", step, _assigned_at(optimizer, frame) or step)
+
+
+def _given_to_optimizer(variables: list[Found], parameters: list[torch.Tensor]) -> set[int]:
+    """Return the lists, by identity, from which an optimizer of a module's parameters was made."""
+    modules = {id(o): o for v in variables for o in v.owners if isinstance(o, torch.nn.Module)}
+    registered = {id(p) for module in modules.values() for p in module.parameters()}
+    own = registered & set(map(id, parameters))
+    lists = (v.owners[-1] for v in variables if v.owners and isinstance(v.owners[-1], list))
+    return {id(entries) for entries in lists if own & set(map(id, entries))}
+
+
+def _assigned_at(value: object, frame: FrameType | None) -> Location | None:
+    """Return the line that assigned the innermost user variable with this value."""
+    places = (
+        Location(user_frame.f_code.co_filename, line)
+        for user_frame in frames.user_frames(frame)
+        for name, held in frames.namespace(user_frame, forget=True).items()
+        if held is value and (line := source.assigned_at(user_frame, name)) is not None
+    )
+    return next(places, None)
 
 
 def _cut_off(
@@ -218,6 +243,10 @@ def _cut_off(
         return
     in_vain = entry.steps > _FEW + 1 and all(parameter.grad is None for parameter in parameters)
     groups: dict[tuple[Location, str, bool], list[int]] = {}
+    # A loss that was made of numbers, and requires grad, is a leaf.
+    made_at = timeline.calls[-1].made_of_numbers_at if timeline.calls else None
+    is_leaf = all(call.made_of_numbers_at is not None for call in timeline.calls)
+    without_graph = Cut("copy", made_at) if is_leaf else None
     for i in entry.places:
         suspect = timeline.suspects.get(_torch.tensor_identity(parameters[i]), {})
         # What a program detaches on purpose may be a target of its loss.
@@ -227,7 +256,7 @@ def _cut_off(
             if (cut in timeline.fed and (cut.feeds or not meant))
             or (_may_be_used(cut) and not meant)
         }
-        cut = min(cuts, key=cuts.__getitem__, default=None)
+        cut = min(cuts, key=cuts.__getitem__, default=without_graph if in_vain else None)
         if cut is None or cut.location is None:
             continue
         if cut.how != "checkpoint" and source.is_conditional(cut.location):
@@ -236,7 +265,7 @@ def _cut_off(
             continue
         if not _is_changed_otherwise(timeline, parameters[i]):
             # What chose indices may be trained later, by another loss.
-            sure = not suspect[cut] or (in_vain and cut.how != "region")
+            sure = not suspect.get(cut) or (in_vain and cut.how != "region")
             sure = sure and not cut.to_integers
             groups.setdefault((cut.location, _fact_of(cut), sure), []).append(i)
     entry.doubtful = {}

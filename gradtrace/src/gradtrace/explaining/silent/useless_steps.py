@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import weakref
 from collections.abc import Iterator
 
 import torch
@@ -15,7 +14,7 @@ from gradtrace.autograd.traversal import leading_to, reachable
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.watching.record import SCALED_TAG, Timeline, parameters_of
+from gradtrace.watching.record import Timeline, parameters_of
 
 _STEPS = 4  # of one optimizer, between which its gradients were never cleared
 # Nodes that return a gradient of zero for every input.
@@ -45,8 +44,7 @@ def note_gradients(graph: PendingBackward) -> None:
     """Record the facts that :func:`in_gradients` needs after the next step.
 
     They are whether the loss is finite, the optimizers whose leaves in this graph have gradients of
-    None or zeros only, whether an optimizer's last gradients were cleared unused, and the line of a
-    ``torch.where()`` in the graph.
+    None or zeros only, and the line of a ``torch.where()`` in the graph.
     """
     # The tensors of a compiler, and those inside torch.func, have no values that may be read.
     with contextlib.suppress(RuntimeError):
@@ -59,37 +57,9 @@ def note_gradients(graph: PendingBackward) -> None:
         own = [leaf for leaf in graph.leaves.values() if id(leaf) in ids]
         if own and not any(leaf.grad is not None and bool(leaf.grad.any()) for leaf in own):
             graph.timeline.cleared[optimizer] = graph.call.number
-            if all(leaf.grad is None for leaf in own) and _wastes(graph, own):
-                graph.call.discarded += (weakref.ref(optimizer),)
-    if (read := graph.timeline.input_gradient) is not None:
-        used = graph.timeline.cuts.used
-        cuts = (cut for number in used.keys() & graph.numbers for cut in used[number])
-        graph.call.follows_inputs = any(cut.number >= read.number for cut in cuts)
     branching = (node for node in graph.live if type(node).__name__ == "WhereBackward0")
     node = next(branching, None)
     graph.call.branch = node and graph.timeline.line_of(_torch.sequence_nr(node))
-
-
-def _wastes(graph: PendingBackward, leaves: list[torch.Tensor]) -> bool:
-    """Whether the same statement just computed gradients of these leaves that nothing used.
-
-    No optimizer has stepped since, the leaves have not changed, and the program has read no
-    gradient. Several losses of one graph may be compared by their gradients, autograd.grad returns
-    them, a hook may read them, and a GradScaler skips steps.
-    """
-    timeline, call, storages = graph.timeline, graph.call, storages_in(leaves)
-    stepped = timeline.steps[-1].last_call
-    earlier = next(itertools.islice(reversed(timeline.calls), 1, None), call)
-    return (
-        max(stepped, timeline.last_read) < earlier.number < call.number
-        and earlier.path == call.path
-        and storages <= earlier.leaves
-        and earlier.whole
-        and not earlier.keeps_graph
-        and SCALED_TAG not in graph.live[0].metadata
-        and not any(map(_torch.has_hooks, leaves))
-        and not any(any(timeline.edits_since(earlier.sequence_nr, storage)) for storage in storages)
-    )
 
 
 def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
@@ -108,16 +78,10 @@ def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterat
         if bad:
             place = calls[-1].branch or calls[-1].location
             yield finding("gradient_nan", steps[-1].location, place, names_of(bad))
-    discarded = [call.discarded for call in timeline.calls if call.number in numbers[1:]]
-    is_each = all(weakref.ref(optimizer) in optimizers for optimizers in discarded)
-    place = steps[-1].location
-    # A program may decide by its losses which ones to use.
-    if len(discarded) == _STEPS - 1 and is_each and place and source.runs_at_intervals(place):
-        names = names_of(parameter for parameter, _ in pairs)
-        yield finding("gradients_discarded", place, calls[-1].location, names)
     if (
         len(steps) == _STEPS
         and timeline.cleared.get(optimizer, 0) <= numbers[0]
+        and len({step.gradients for step in steps}) == 1  # the program has replaced none
         and all(any(a < c.number <= b for c in calls) for a, b in itertools.pairwise(numbers))
         and not any(_is_written(timeline, g, steps[0].sequence_nr) for _, g in pairs)
     ):

@@ -14,19 +14,17 @@ from gradtrace.autograd.matching_names import named_like
 from gradtrace.autograd.nodes import ALIVE
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import alone, roots_of, upstream, walk
+from gradtrace.autograd.traversal import roots_of, upstream, walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training, storages_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import (
     OF_SCALED_TAG,
     SCALED_TAG,
-    BackwardCall,
     Timeline,
     parameters_of,
 )
 
-_FEW = 2  # calls of one statement
 _NEVER = 2**63  # a call that no program reaches
 _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer may make thousands
 # Operations whose result is scaled as their input is.
@@ -58,8 +56,9 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
 
     They would train parameters of this loss, and no other call has used their graph in two
     iterations. Values of earlier iterations do not count, nor do the parts of
-    ``soft + (hard - soft).detach()``, which are meant. A loss from which the program subtracts a
-    detached value, such as a baseline, uses such values on purpose: it is not reported.
+    ``soft + (hard - soft).detach()`` or ``x / 2 + (x / 2).detach()``, which are meant. A loss from
+    which the program subtracts a detached value, such as a baseline, uses such values on purpose:
+    it is not reported.
     """
     timeline, terms = graph.timeline, graph.timeline.terms
     if not len(terms) or terms.subtracted.keys() & graph.numbers:
@@ -79,7 +78,8 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
             continue
         if not _is_linear(i, graph) or source.is_conditional(line):
             continue
-        is_meant = any(graph.numbers.get(n) in graph.links[i] for n in value.numbers)
+        summands = {_without_factors(j, graph) for j in graph.links[i]}
+        is_meant = any(graph.numbers.get(n) in summands for n in value.numbers)
         if is_meant or any(c >= value.leaves for c in retaining):
             continue
         first = terms.calls.setdefault(line, graph.call.number)
@@ -109,12 +109,25 @@ def _is_linear(start: int, graph: PendingBackward, ends_at_factor: bool = False)
             continue
         visited.add(i)
         name = type(graph.live[i]).__name__
-        is_factor = name in ("MulBackward0", "DivBackward0") and len(graph.links[i]) == 1
+        is_factor = _is_factor(i, graph)
         if name.partition("Backward")[0] in _LINEAR or (is_factor and not ends_at_factor):
             pending += graph.users[i]
         elif not is_factor or SCALED_TAG in graph.live[i].metadata:
             return False
     return True
+
+
+def _is_factor(i: int, graph: PendingBackward) -> bool:
+    """Whether a node multiplies its input by a number, or a constant."""
+    name = type(graph.live[i]).__name__
+    return name in ("MulBackward0", "DivBackward0") and len(graph.links[i]) == 1
+
+
+def _without_factors(i: int, graph: PendingBackward) -> int:
+    """Return the node whose result was multiplied by numbers only to give this node's result."""
+    while _is_factor(i, graph):
+        (i,) = graph.links[i]
+    return i
 
 
 def saved_intermediates(graph: PendingBackward) -> Iterator[Diagnosis]:
@@ -164,15 +177,13 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
 
     An example is a generator that feeds a discriminator. Both losses called backward() since the
     gradients were cleared. A step of the other optimizer between the calls, or their names, show
-    which optimizer each loss is meant for; so does a discriminator that also sees data in one loss
-    and steps with the gradients of that loss alone.
+    which optimizer each loss is meant for.
     """
     if optimizer not in timeline.cleared:
         return
     storages = storages_of(optimizer)
     since = timeline.calls_since(timeline.cleared[optimizer])
-    timeline.followed[optimizer] = followed = [c for c in since if c.leaves & storages]
-    yield from _gradients_of_inputs(timeline, followed, names_of(parameters_of(optimizer)))
+    followed = [call for call in since if call.leaves & storages]
     pairs = [
         (call, x(), (x, y) in call.fed_by)
         for call in since
@@ -202,49 +213,6 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
                     facts=("adds_up",) if adds_up else () if has_stepped else ("together",),
                     own=module_of(parameters_of(feeding), parameters_of(optimizer)),
                 )
-    for partner in [o for o in timeline.followed if o is not optimizer]:
-        if storages.isdisjoint(storages_of(partner)):
-            for pair in ((optimizer, partner), (partner, optimizer)):
-                yield from _adversaries(timeline, *pair)
-
-
-def _gradients_of_inputs(
-    timeline: Timeline, used: list[BackwardCall], names: str | None
-) -> Iterator[Diagnosis]:
-    """Yield a finding if a step also used gradients of calls that were made for a tensor's own.
-
-    An attack is an example: one statement computed, several times, gradients of a tensor that no
-    optimizer holds, and the last call uses values that the program made after it had read them,
-    but does not depend on that tensor. Else the program may only log them, or want the sum.
-    """
-    attacks = used[:-1]
-    if len(attacks) < _FEW or any(call.path != attacks[0].path for call in attacks):
-        return
-    final = used[-1]
-    trained = frozenset().union(*map(storages_of, timeline.optimizers))
-    # The program may give the tensor new memory after each call: tensor.data = ...
-    have_inputs = all(call.leaves - trained - final.leaves for call in attacks)
-    if have_inputs and final.path != attacks[0].path and final.follows_inputs:
-        yield finding("gradients_of_inputs", final.location, attacks[0].location, names)
-
-
-def _adversaries(
-    timeline: Timeline, generator: torch.optim.Optimizer, critic: torch.optim.Optimizer
-) -> Iterator[Diagnosis]:
-    """Yield a finding if a critic's loss, which also sees data, has trained the generator, too."""
-    # The generator's own loss goes through the critic as well, but on generated values only, and
-    # the critic's step did not use its gradients.
-    used, meant = timeline.followed[generator], timeline.followed[critic]
-    calls = [c for c in used if any(x() is generator and y() is critic for x, y in c.fed_by)]
-    is_compared = {c: any(o() is critic for o in c.alone) for c in calls}
-    own = next((c for c in calls if c not in meant and not is_compared[c]), None)
-    other = next((c for c in calls if c in meant and is_compared[c]), None)
-    if own is not None and other is not None:
-        own_parameters = parameters_of(generator)
-        names = names_of(own_parameters)
-        module = module_of(parameters_of(critic), own_parameters)
-        places = own.location, other.location
-        yield finding("gradient_leaks", *places, names, facts=("together",), own=module)
 
 
 def note_optimizers(graph: PendingBackward) -> None:
@@ -265,7 +233,6 @@ def note_optimizers(graph: PendingBackward) -> None:
         call.separate = tuple(
             (references[a], references[b]) for a, b in all_pairs if not {(a, b), (b, a)} & {*pairs}
         )
-        call.alone = tuple(references[n] for n in alone(owners, graph.links)) if pairs else ()
 
 
 def in_step(timeline: Timeline) -> Iterator[Diagnosis]:

@@ -188,7 +188,7 @@ def _added_in_loop(failure: Failure, statement: Statement, loop: Loop) -> Iterat
 
 def clear_gradients(failure: Failure) -> Iterator[Candidate]:
     """Insert ``opt.zero_grad()`` before each backward call after which ``opt`` steps."""
-    causes = "gradient_leaks", "gradients_not_cleared", "gradients_of_inputs"
+    causes = "gradient_leaks", "gradients_not_cleared"
     for source, actions in _blocks(failure) if failure.cause in causes else ():
         for first, second in itertools.pairwise(a for a in actions if a.kind != "zero_grad"):
             if (first.kind, second.kind) == ("backward", "step"):
