@@ -651,6 +651,9 @@ def test_the_advice_leaves_no_parameter_without_gradient(run, program, advice, s
         ("sum_of_states_beside_the_loss", "memory.total = memory.total.detach()"),
         ("weights_of_learned_steps", "tensor.detach().requires_grad_() for key, tensor in"),
         ("dropout_of_a_layer_in_place", "set inplace=False in the layer"),
+        ("value_from_before_the_step", "recompute value with the new weights after the step"),
+        ("hidden_states_by_index", "instead of writing into hidden, or read clones of its parts"),
+        ("labels_beside_alphas", "instead of writing into alphas"),
         ("penalty_through_a_function_in_eight_bits", "write that backward() with operations that"),
     ],
 )

@@ -116,18 +116,21 @@ class Write(NamedTuple):
     name: str
     values: tuple[ast.expr, ...]
     node: ast.stmt | ast.expr
+    in_a_loop: bool
 
 
 def in_place_writes(file: str) -> Iterator[Write]:
     """Yield the lines of a file that modify a value in place."""
     for scope in _nodes(file, *SCOPES):
         nodes = [*own_nodes(scope)]
+        loops = [node for node in nodes if isinstance(node, Loop)]
         for node in nodes:
             target = syntax.written_in_place(node)
             if target is not None and isinstance(node, ast.stmt | ast.expr):
                 name = ast.unparse(target)
                 values = (value_of(node, name) or _unpacked(node, name) for node in nodes)
-                yield Write(node.lineno, name, tuple(filter(None, values)), node)
+                in_a_loop = any(covers(loop, node.lineno) for loop in loops)
+                yield Write(node.lineno, name, tuple(filter(None, values)), node, in_a_loop)
 
 
 def writes_at(place: Location) -> list[Write]:

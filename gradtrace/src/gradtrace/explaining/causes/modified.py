@@ -1,6 +1,6 @@
 """Causes of errors about a saved tensor or a leaf that was changed in place."""
 
-from gradtrace.explaining.causes.table import LIKELY, OBSERVED, Cause, Criterion, Fix
+from gradtrace.explaining.causes.table import LIKELY, OBSERVED, Cause, Criterion, Fix, Unproven
 
 CRITERIA = {
     "modified": (
@@ -15,8 +15,8 @@ CAUSES = (
     Cause(
         "modified",
         "optimizer_step_between_backwards",
-        "the optimizer changed weights in place after this loss was computed with the old ones, and"
-        " its backward pass needs the old ones",
+        "the optimizer changed weights in place after {older|this loss} was computed with the old"
+        " ones, and its backward pass needs the old ones",
         Fix(
             "leave retain_graph=True out, and at the end of each iteration: {detached|h ="
             " h.detach()}",
@@ -30,6 +30,11 @@ CAUSES = (
             needs=("differentiable_step",),
             otherwise="leave create_graph=True out, and recompute this loss after the step,"
             " if the step itself is not to be differentiated",
+        ),
+        Unproven(
+            "recompute {it|the older part} with the new weights after the step, if this loss is to"
+            " train through {it|that part}; else detach {it|that part}",
+            needs=("a_part_is_older",),
         ),
         Fix(
             "recompute this loss after the step, by a new forward pass",
@@ -59,6 +64,12 @@ CAUSES = (
             needs=("through_a_view",),
             otherwise="write into a clone of {it|the tensor}, and use the original in all"
             " operations before the change",
+        ),
+        Fix(
+            "collect the new parts in a list and combine them (torch.stack, torch.cat) instead of"
+            " writing into {it|the tensor}, or read clones of its parts: x[i].clone()",
+            needs=("written_part_by_part",),
+            proof=("written_once",),
         ),
         Fix(
             "do not write into {it|the tensor} after a use: use an out-of-place operation,"

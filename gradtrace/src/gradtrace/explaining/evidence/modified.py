@@ -17,7 +17,7 @@ from gradtrace.autograd.nodes import MODIFIED
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.syntax import names, reads, written_values
 from gradtrace.autograd.tensors import storage_of, storages_in
-from gradtrace.autograd.traversal import leaves_of, roots_of, walk
+from gradtrace.autograd.traversal import leading_to, leaves_of, roots_of, users_of, walk
 from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence
 from gradtrace.explaining.evidence.carriers import Holder
@@ -32,11 +32,11 @@ class ModifiedEvidence(Evidence):
     """Evidence about a tensor that operation number ``saved_by`` saved, and its later ``edits``."""
 
     def __post_init__(self) -> None:
-        live, links = walk(roots_of(self.outputs))
+        self._live, self._links = walk(roots_of(self.outputs))
         version = re.search(r"is at version (\d+)", self.error)
         changed = [
-            (_torch.sequence_nr(live[i]), saved)
-            for i, node in enumerate(describe(live, links).nodes)
+            (_torch.sequence_nr(self._live[i]), saved)
+            for i, node in enumerate(describe(self._live, self._links).nodes)
             for saved in node.saved
             if saved.state == MODIFIED
             and saved.storage is not None  # PyTorch 2.4 does not show it once it has changed
@@ -49,12 +49,14 @@ class ModifiedEvidence(Evidence):
         assert saved.storage is not None
         self.storage = saved.storage
         self.a_leaf = saved.role == "leaf"
+        self._is_part = (saved.nbytes or 0) < (saved.storage_nbytes or 0)
         # The others would be reported next.
         self._saved: dict[Any, int] = {self.storage: self.saved_by}
         for number, tensor in changed if not self.a_leaf else ():
             if tensor.role != "leaf":
                 self._saved.setdefault(tensor.storage, number)
-        self._leaves = storages_in(leaves_of(live))
+        self._changed_at = {number for number, _ in changed}
+        self._leaves = storages_in(leaves_of(self._live))
         self.edits = list(self.timeline.edits_since(self.saved_by, self.storage))
         self.edit = self.edits[0] if self.edits else None
         self.began_at = self.edit.location if self.edit else None
@@ -88,8 +90,16 @@ class ModifiedEvidence(Evidence):
             if any(f"{name}(" in ast.unparse(value).lower() for value in write.values)
         ]
         computed = [w for w in writes if not w.values or not all(map(_is_new, w.values))]
-        possible = matching or computed or writes
+        possible = matching or computed or [w for w in writes if self._is_later(w, writes)]
         return [(Location(file, write.line), write.name) for write in possible]
+
+    def _is_later(self, write: source.Write, writes: list[source.Write]) -> bool:
+        """Whether a write may have changed the version that was saved, as far as it is counted."""
+        version = re.search(r"expected version (\d+)", self.error)
+        until = [w for w in writes if w.name == write.name and w.line <= write.line]
+        # The n-th write into a new tensor makes version n, but in a loop a write runs repeatedly.
+        is_counted = all(map(_is_new, write.values)) and not any(w.in_a_loop for w in until)
+        return version is None or not is_counted or len(until) > int(version[1])
 
     @property
     def observed(self) -> bool:
@@ -133,6 +143,12 @@ class ModifiedEvidence(Evidence):
         return len(edit.memory.span) < holder.value.untyped_storage().nbytes()
 
     @property
+    def written_part_by_part(self) -> bool:
+        """Whether the operation had saved a part of a tensor, and ``x[i] = …`` changed that one."""
+        writes = [] if self.began_at is None else source.writes_at(self.began_at)
+        return self._is_part and any(isinstance(write.node, ast.Assign) for write in writes)
+
+    @property
     def written_once(self) -> bool:
         return len(self.edits) == len(self._saved) == 1
 
@@ -149,6 +165,20 @@ class ModifiedEvidence(Evidence):
     def one_optimizer(self) -> bool:
         """Whether one optimizer holds all leaves that this loss depends on."""
         return Training(self.timeline, self._leaves).one_holds_all
+
+    @cached_property
+    def _older_inputs(self) -> list[Any]:
+        """The nodes older than the step through which a newer loss reaches the changed weights."""
+        step = self.edit.sequence_nr if self.edit is not None and self.optimizer_wrote else 0
+        numbers = [_torch.sequence_nr(node) for node in self._live]
+        users = users_of(self._links)
+        targets = [i for i, number in enumerate(numbers) if number in self._changed_at]
+        used = (i for i in {*targets} | leading_to(targets, users) if numbers[i] < step)
+        return [self._live[i] for i in used if any(numbers[j] >= step for j in users[i])]
+
+    @property
+    def a_part_is_older(self) -> bool:
+        return bool(self._older_inputs)
 
     @property
     def differentiable_step(self) -> bool:
@@ -179,13 +209,25 @@ class ModifiedEvidence(Evidence):
     def names(self) -> Mapping[str, str | None]:
         if self.carried_over and self.retained is not None:
             return self.retained.names
+        if self.a_part_is_older:
+            holding = [v for v in self.variables if v.node in self._older_inputs]
+            part = carriers.name_of(holding)
+            return {"it": part, "older": "a part of this loss"}
         edits = (
             e for s, number in self._saved.items() for e in self.timeline.edits_since(number, s)
         )
-        named = carriers.name_of(self._holders) if self.holder is not None else None
-        named = named or names_written(edit.location for edit in edits)
-        candidates = dict.fromkeys(name for *_, name in self._candidates)
-        return {"it": named or ", ".join(candidates) or None}
+        written = names_written(edit.location for edit in edits)
+        written = written or ", ".join(dict.fromkeys(name for *_, name in self._candidates)) or None
+        if self.holder is None or (written is not None and not self._is_known_there(self.holder)):
+            return {"it": written}
+        return {"it": carriers.name_of(self._holders)}
+
+    def _is_known_there(self, holder: Holder) -> bool:
+        """Whether the function that made the change knows this variable, or may know its owner."""
+        code, place = holder.frame.f_code, self.began_at
+        lines = {line for *_, line in code.co_lines()}
+        is_there = place is not None and place.file == code.co_filename and place.line in lines
+        return is_there or bool(holder.owners)
 
 
 def names_written(locations: Iterable[Location | None]) -> str | None:
