@@ -178,7 +178,8 @@ class ModifiedEvidence(Evidence):
 
     @property
     def a_part_is_older(self) -> bool:
-        return bool(self._older_inputs)
+        # With several optimizers, this loss may also be meant for another one than the part.
+        return self.one_optimizer and bool(self._older_inputs)
 
     @property
     def differentiable_step(self) -> bool:
