@@ -1,4 +1,4 @@
-# obeys: use an out-of-place operation
+# obeys: collect the new parts in a list
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

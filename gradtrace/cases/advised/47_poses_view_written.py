@@ -1,4 +1,4 @@
-# obeys: take system.poses.clone() in the forward pass and write into the clone
+# obeys: take system.poses.clone() and write into the clone
 import numpy as np
 import torch
 from torch import nn
