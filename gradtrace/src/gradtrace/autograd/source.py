@@ -140,9 +140,11 @@ def writes_at(place: Location) -> list[Write]:
 
 def receiver_at(place: Location | None, method: str) -> str | None:
     """Return the ``x`` of a line's only call ``x.method()`` that has no positional arguments."""
-    nodes = () if place is None else _nodes(place.file, ast.Call)
-    calls = (c for c in nodes if covers(c, place.line) and isinstance(c.func, ast.Attribute))
-    found = [ast.unparse(c.func.value) for c in calls if c.func.attr == method and not c.args]
+    if place is None:
+        return None
+    calls = (c for c in _nodes(place.file, ast.Call) if covers(c, place.line))
+    methods = (c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == method)
+    found = [ast.unparse(c.func.value) for c in methods if not c.args]
     return found[0] if len(found) == 1 else None
 
 
