@@ -149,6 +149,13 @@ CAUSES = (
             " must train it, too",
         ),
         Fix(
+            "add the losses and call backward() once, before all steps, if both are to train what"
+            " {tensor|the shared part} was computed from: {sum|(first + second).backward()}",
+            needs=("neither_trains_it",),
+            otherwise="detach {tensor|the shared part} where both losses read it, if neither is to"
+            " train that",
+        ),
+        Fix(
             "recompute {it|the shared part} for {second|the second loss}, after the weights"
             " have changed",
             needs=("weights_changed",),

@@ -450,7 +450,7 @@ class ReuseEvidence(Evidence):
         cleared = self.freeing.whole and all(map(_is_cleared, leaves))
         return (
             (cleared and bool(leaves))
-            or any(o in self._stepped for o, _ in self.training.optimizers)
+            or any(o in self._stepped for o in self._owners)
             or self.training.changed_by_steps(self.freeing.number, self._storages(self._inputs))
             or self.training.changed_since(self.freeing, leaves_of(self.live))
         )
@@ -460,9 +460,17 @@ class ReuseEvidence(Evidence):
         """Whether optimizers train the shared part, but none of those of the earlier loss does."""
         is_separate = self._only_others(self._optimizers_of_earlier)
         # If none has stepped since, those of the new part, if any, must include one of the shared.
-        return is_separate and (
-            bool(self._stepped) or not self._only_others(self._optimizers_of_new)
+        return (
+            is_separate
+            and not self.neither_trains_it
+            and (bool(self._stepped) or not self._only_others(self._optimizers_of_new))
         )
+
+    @cached_property
+    def neither_trains_it(self) -> bool:
+        """Whether each loss has optimizers of its own, none of which trains the shared part."""
+        both = self._optimizers_of_earlier, self._optimizers_of_new
+        return all(map(self._only_others, both)) and not any(o in both[0] for o in both[1])
 
     @cached_property
     def second_trains_others(self) -> bool:
