@@ -654,6 +654,7 @@ def test_the_advice_leaves_no_parameter_without_gradient(run, program, advice, s
         ("dropout_of_a_layer_in_place", "set inplace=False in the layer"),
         ("value_from_before_the_step", "recompute value with the new weights after the step"),
         ("hidden_states_by_index", "instead of writing into hidden, or read clones of its parts"),
+        ("lbfgs_forward_outside_closure", "inside the closure"),
         ("labels_beside_alphas", "instead of writing into alphas"),
         ("penalty_through_a_function_in_eight_bits", "write that backward() with operations that"),
     ],

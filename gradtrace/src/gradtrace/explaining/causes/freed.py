@@ -65,12 +65,12 @@ CAUSES = (
             "detach {tensor|the tensor} in the loss whose optimizer does not train the parameters"
             " that {tensor|the tensor} depends on, because another loss trains them",
             needs=("trained_by_another_loss",),
-            otherwise="recompute {it|the tensor} in each iteration, before it is used, if both"
-            " losses must train them",
+            otherwise="recompute {it|the tensor} {often|in each iteration}, before it is used, if"
+            " both losses must train them",
         ),
         Fix(
-            "recompute {it|the tensor} in each iteration, before it is used (if detached, it"
-            " would no longer train {trained|its parameters})",
+            "recompute {it|the tensor} {often|in each iteration}, before it is used (if detached,"
+            " it would no longer train {trained|its parameters})",
             needs=("trained_only_there",),
             proof=("optimizers_are_known", "every_entry_is_named"),
             otherwise="detach {tensor|the tensor}, once, if the parameters that it was computed"
@@ -93,8 +93,8 @@ CAUSES = (
             "detach {tensor|the tensor} once, directly after the computation, if the loss uses it"
             " as a constant (old log-probabilities, an advantage, a target)",
             needs=("trained_there",),
-            otherwise="recompute {it|the tensor} in each iteration, before it is used, if this"
-            " loss must train through it, too",
+            otherwise="recompute {it|the tensor} {often|in each iteration}, before it is used, if"
+            " this loss must train through it, too",
         ),
         Fix(
             "detach {tensor|the tensor} once, directly after the computation, because it depends on"
@@ -104,7 +104,7 @@ CAUSES = (
             otherwise="recompute {it|the tensor} in each iteration, if it is to be trained",
         ),
         Fix(
-            "recompute {it|the tensor} in each iteration, before it is used",
+            "recompute {it|the tensor} {often|in each iteration}, before it is used",
             otherwise="detach {tensor|the tensor}, once, if the parameters that it was computed"
             " from are not to be trained",
         ),
@@ -112,7 +112,7 @@ CAUSES = (
     _freed(
         "forward_not_rerun",
         "the forward pass was not run again: backward() was already called on this loss",
-        Fix("run the forward pass again before each backward() call"),
+        Fix("run the forward pass again {often|before each backward() call}"),
     ),
     _freed(
         "shared_subgraph",

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from traceback import walk_tb
 from types import FrameType, FunctionType
 from typing import Any
@@ -11,6 +12,7 @@ from gradtrace import _torch
 from gradtrace.autograd import frames
 from gradtrace.autograd.frames import Location, is_users, user_frames
 from gradtrace.explaining.evidence.carriers import Holder, filled_at, name_of
+from gradtrace.watching.call_sites import outward
 from gradtrace.watching.record import BackwardCall, Timeline
 
 
@@ -63,6 +65,13 @@ class Evidence:
         node = _torch.current_node()
         function = None if node is None else _torch.function_of(node)
         return function if function is not None and frames.belongs_to_user(function) else None
+
+    @property
+    def in_a_closure(self) -> bool:
+        """Whether an optimizer's step called the function that failed, as L-BFGS does."""
+        callers = outward(self.frame and self.frame.f_back)
+        libraries = takewhile(lambda frame: not is_users(frame.f_code), callers)
+        return any(frame.f_code.co_filename.startswith(_torch.OPTIMIZERS) for frame in libraries)
 
     @property
     def names(self) -> Mapping[str, str | None]:

@@ -95,6 +95,7 @@ class ReuseEvidence(Evidence):
             "emptied": carriers.emptied(self.naming),
             "trained": self.names_of(self.trained_only_there),
             "detached": carriers.detached(self.carriers, self._as_leaves),
+            "often": "inside the closure" if self.in_a_closure else None,
             "first": first,
             "second": second,
             # Without a step, one optimizer may be meant for both losses.
