@@ -158,6 +158,20 @@ def test_error_is_explained_without_a_strict_watch_or_called_unknown(program, ru
         assert found.began_at.line == program.line("began"), found
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "center_read_between_its_updates",
+        "function_that_normalizes_its_argument",
+        "weight_divided_in_the_forward_pass",
+    ],
+)
+def test_a_plain_watch_finds_the_line_that_wrote_last(run, name):
+    program = next(program for program in PROGRAMS if program.name == name)
+    found = run(program.source(fixed=False), strict=False).found
+    assert SHOWS_LESS or _line(found.began_at) == program.line("began")
+
+
 def test_an_error_that_was_raised_from_autograds_is_explained():
     loss = torch.ones(2, requires_grad=True).exp().sum()
     loss.backward()

@@ -110,12 +110,16 @@ def only_line(frame: FrameType | None, pattern: str) -> Location | None:
 
 
 class Write(NamedTuple):
-    """A line that modifies a tensor in place, and the ``values`` assigned to the tensor's name."""
+    """A line that modifies a tensor in place, and the ``values`` assigned to the tensor's name.
+
+    ``function`` is the line of the function; 0 for a module.
+    """
 
     line: int
     name: str
     values: tuple[ast.expr, ...]
     node: ast.stmt | ast.expr
+    function: int
     in_a_loop: bool
 
 
@@ -129,8 +133,9 @@ def in_place_writes(file: str) -> Iterator[Write]:
             if target is not None and isinstance(node, ast.stmt | ast.expr):
                 name = ast.unparse(target)
                 values = (value_of(node, name) or _unpacked(node, name) for node in nodes)
+                values = tuple(filter(None, values))
                 in_a_loop = any(covers(loop, node.lineno) for loop in loops)
-                yield Write(node.lineno, name, tuple(filter(None, values)), node, in_a_loop)
+                yield Write(node.lineno, name, values, node, getattr(scope, "lineno", 0), in_a_loop)
 
 
 def writes_at(place: Location) -> list[Write]:

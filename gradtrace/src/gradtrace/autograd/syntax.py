@@ -75,6 +75,16 @@ def written_in_place(node: ast.AST) -> ast.expr | None:
     return None
 
 
+def operation_of(node: ast.AST) -> str:
+    """Return the name, as in a node's, of an in-place operation: ``mul``, ``copyslices``."""
+    match node:
+        case ast.AugAssign(op=operator):
+            return {"Mult": "mul"}.get(type(operator).__name__, type(operator).__name__.lower())
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name.replace("_", "")
+    return "copyslices"
+
+
 def detached_in_place(node: ast.AST) -> ast.expr | None:
     """Return the ``x`` of ``x.detach_()`` or ``x[i].detach_()``."""
     match node:

@@ -4,14 +4,14 @@ import ast
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from traceback import walk_stack, walk_tb
 from typing import Any
 
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd import lost_graph, source
+from gradtrace.autograd import lost_graph, source, syntax
 from gradtrace.autograd.frames import Location
 from gradtrace.autograd.nodes import MODIFIED
 from gradtrace.autograd.saved import describe
@@ -71,35 +71,42 @@ class ModifiedEvidence(Evidence):
     def _candidates(self) -> list[tuple[Location, str]]:
         """The lines that may have made an unrecorded change in place, and the names written to."""
         stepped = any(step.sequence_nr > self.saved_by for step in self.timeline.steps)
-        if self.timeline.observed or self.a_leaf or stepped:
+        if self.timeline.observed or stepped:
             return []
         candidates = next(filter(None, map(self._writes_in, self.files)), [])
         last = self.holder and self.holder.name.rpartition(".")[2]
         named = [(place, name) for place, name in candidates if name.rpartition(".")[2] == last]
-        names = {name for *_, name in named or candidates}
-        return (named or candidates) if len(names) <= _MAX_CANDIDATES else []
+        possible = named if self.a_leaf else named or candidates
+        return possible if len({name for *_, name in possible}) <= _MAX_CANDIDATES else []
 
     def _writes_in(self, file: str) -> list[tuple[Location, str]]:
         writes = [write for write in source.in_place_writes(file) if not _is_number(write)]
-        operation = re.search(r"output \d+ of (\w+)", self.error)
-        name = re.sub(r"Backward\d*$", "", operation[1]).lower() if operation else " "
-        # First those into the result of the operation that the error names; last into new tensors.
-        matching = [
-            write
-            for write in writes
-            if any(f"{name}(" in ast.unparse(value).lower() for value in write.values)
-        ]
-        computed = [w for w in writes if not w.values or not all(map(_is_new, w.values))]
-        possible = matching or computed or [w for w in writes if self._is_later(w, writes)]
+        operation = re.search(r"output \d+ of (?:\w+::)*(\w+)", self.error)
+        name = re.sub(r"Backwards?\d*$", "", operation[1]).lower() if operation else " "
+        # The error names the operation that computed the tensor, or the last that wrote into it.
+        results = [w for w in writes if any(f"{name}(" in ast.unparse(v).lower() for v in w.values)]
+        named = results or [w for w in writes if syntax.operation_of(w.node) == name]
+        # Writes into new tensors come last.
+        computed = [w for w in writes if not _is_new(w)]
+        possible = self._last_of(named or computed or writes)
         return [(Location(file, write.line), write.name) for write in possible]
 
-    def _is_later(self, write: source.Write, writes: list[source.Write]) -> bool:
-        """Whether a write may have changed the version that was saved, as far as it is counted."""
-        version = re.search(r"expected version (\d+)", self.error)
-        until = [w for w in writes if w.name == write.name and w.line <= write.line]
-        # The n-th write into a new tensor makes version n, but in a loop a write runs repeatedly.
-        is_counted = all(map(_is_new, write.values)) and not any(w.in_a_loop for w in until)
-        return version is None or not is_counted or len(until) > int(version[1])
+    def _last_of(self, writes: list[source.Write]) -> list[source.Write]:
+        """Return the last writes into each tensor, as many as its version has grown by."""
+        versions = re.search(r"is at version (\d+); expected version (\d+)", self.error)
+        if versions is None:
+            return writes
+        now, expected = map(int, versions.groups())
+        targets: dict[tuple[int, str], list[source.Write]] = {}
+        for write in sorted(writes, key=attrgetter("line")):
+            targets.setdefault((write.function, write.name), []).append(write)
+        return [
+            write
+            for into in targets.values()
+            # A new tensor has as many versions as writes, except in a loop.
+            if len(into) >= now or any(w.in_a_loop or not _is_new(w) for w in into)
+            for write in into[expected - now :]
+        ]
 
     @property
     def observed(self) -> bool:
@@ -245,9 +252,12 @@ def _is_number(write: source.Write) -> bool:
     return any(isinstance(value, kinds) for value in write.values)
 
 
-def _is_new(value: ast.expr) -> bool:
-    """Whether the expression is a new tensor, which nothing has saved."""
-    return re.search(r"\b(zeros|ones|empty|full|new_\w+)(_like)?\(", ast.unparse(value)) is not None
+def _is_new(write: source.Write) -> bool:
+    """Whether all values of the name are new tensors, which nothing has saved before the write."""
+    texts = map(ast.unparse, write.values)
+    return bool(write.values) and all(
+        re.search(r"\b(zeros|ones|empty|full|new_\w+)(_like)?\(", text) for text in texts
+    )
 
 
 class LeafEvidence(TextEvidence):
