@@ -132,8 +132,8 @@ def in_place_writes(file: str) -> Iterator[Write]:
             target = syntax.written_in_place(node)
             if target is not None and isinstance(node, ast.stmt | ast.expr):
                 name = ast.unparse(target)
-                values = (value_of(node, name) or _unpacked(node, name) for node in nodes)
-                values = tuple(filter(None, values))
+                candidates = (value_of(node, name) or _unpacked(node, name) for node in nodes)
+                values = tuple(filter(None, candidates))
                 in_a_loop = any(covers(loop, node.lineno) for loop in loops)
                 yield Write(node.lineno, name, values, node, getattr(scope, "lineno", 0), in_a_loop)
 
