@@ -1,4 +1,4 @@
-# obeys: recompute features in each iteration
+# obeys: recompute features inside the closure
 import torch
 import torch.nn.functional as F
 from torch import nn

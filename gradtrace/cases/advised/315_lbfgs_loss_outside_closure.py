@@ -1,4 +1,4 @@
-# obeys: run the forward pass again before each backward() call
+# obeys: run the forward pass again inside the closure
 import torch
 import torch.nn.functional as F
 
