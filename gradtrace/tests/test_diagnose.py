@@ -164,6 +164,9 @@ def test_error_is_explained_without_a_strict_watch_or_called_unknown(program, ru
         "center_read_between_its_updates",
         "function_that_normalizes_its_argument",
         "weight_divided_in_the_forward_pass",
+        "weights_clipped_in_a_loop_over_parameters",
+        "residual_changed_twice_after_its_use",
+        "exponential_scaled_by_a_helper",
     ],
 )
 def test_a_plain_watch_finds_the_line_that_wrote_last(run, name):

@@ -112,15 +112,21 @@ def only_line(frame: FrameType | None, pattern: str) -> Location | None:
 class Write(NamedTuple):
     """A line that modifies a tensor in place, and the ``values`` assigned to the tensor's name.
 
-    ``function`` is the line of the function; 0 for a module.
+    ``function`` is the line of the function; 0 for a module. ``loops`` are those around the line.
     """
 
-    line: int
+    place: Location
     name: str
     values: tuple[ast.expr, ...]
     node: ast.stmt | ast.expr
     function: int
-    in_a_loop: bool
+    loops: tuple[Loop, ...]
+
+    @property
+    def over_parameters(self) -> bool:
+        """Whether a loop over ``parameters()`` of a module gives the tensor its name."""
+        own = (loop for loop in self.loops if self.name in syntax.targets_of(loop))
+        return any("parameters()" in ast.unparse(getattr(loop, "iter", loop)) for loop in own)
 
 
 def in_place_writes(file: str) -> Iterator[Write]:
@@ -134,8 +140,9 @@ def in_place_writes(file: str) -> Iterator[Write]:
                 name = ast.unparse(target)
                 candidates = (value_of(node, name) or _unpacked(node, name) for node in nodes)
                 values = tuple(filter(None, candidates))
-                in_a_loop = any(covers(loop, node.lineno) for loop in loops)
-                yield Write(node.lineno, name, values, node, getattr(scope, "lineno", 0), in_a_loop)
+                around = tuple(loop for loop in loops if covers(loop, node.lineno))
+                place, function = Location(file, node.lineno), getattr(scope, "lineno", 0)
+                yield Write(place, name, values, node, function, around)
 
 
 def writes_at(place: Location) -> list[Write]:

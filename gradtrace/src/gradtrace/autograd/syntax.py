@@ -62,6 +62,11 @@ def names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
     }
 
 
+def targets_of(loop: Loop) -> set[str]:
+    """Return the variables to which a ``for`` loop gives a value in each iteration."""
+    return set() if isinstance(loop, ast.While) else names(loop.target, ast.Store)
+
+
 def written_in_place(node: ast.AST) -> ast.expr | None:
     """Return the ``x`` that a node changes in place: ``x += …``, ``x[0] = …``, ``x.mul_(…)``."""
     match node:
@@ -71,7 +76,9 @@ def written_in_place(node: ast.AST) -> ast.expr | None:
             return without_index(target)
         case ast.Call(func=ast.Attribute(attr=name)):
             in_place = re.fullmatch(r"[a-z]\w*[a-z0-9]_", name) and name not in _NOT_IN_PLACE
-            return without_index(operand_of(node)) if in_place else None
+            tensor = without_index(operand_of(node))
+            # A method that changes its tensor returns it: x.mul_(…).add_(…).
+            return (written_in_place(tensor) or tensor) if in_place else None
     return None
 
 

@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter, itemgetter
 from traceback import walk_stack, walk_tb
 from typing import Any
@@ -15,7 +16,7 @@ from gradtrace.autograd import lost_graph, source, syntax
 from gradtrace.autograd.frames import Location
 from gradtrace.autograd.nodes import MODIFIED
 from gradtrace.autograd.saved import describe
-from gradtrace.autograd.syntax import names, reads, written_values
+from gradtrace.autograd.syntax import reads, written_values
 from gradtrace.autograd.tensors import storage_of, storages_in
 from gradtrace.autograd.traversal import leading_to, leaves_of, roots_of, users_of, walk
 from gradtrace.explaining.evidence import carriers
@@ -49,6 +50,7 @@ class ModifiedEvidence(Evidence):
         assert saved.storage is not None
         self.storage = saved.storage
         self.a_leaf = saved.role == "leaf"
+        self._is_result = saved.name.startswith("result")
         self._is_part = (saved.nbytes or 0) < (saved.storage_nbytes or 0)
         # The others would be reported next.
         self._saved: dict[Any, int] = {self.storage: self.saved_by}
@@ -73,23 +75,27 @@ class ModifiedEvidence(Evidence):
         stepped = any(step.sequence_nr > self.saved_by for step in self.timeline.steps)
         if self.timeline.observed or stepped:
             return []
-        candidates = next(filter(None, map(self._writes_in, self.files)), [])
         last = self.holder and self.holder.name.rpartition(".")[2]
-        named = [(place, name) for place, name in candidates if name.rpartition(".")[2] == last]
-        possible = named if self.a_leaf else named or candidates
+        writes = self._possible_writes
+        named = [write for write in writes if write.name.rpartition(".")[2] == last]
+        others = [write for write in writes if write.over_parameters] if self.a_leaf else writes
+        possible = [(write.place, write.name) for write in named or others]
         return possible if len({name for *_, name in possible}) <= _MAX_CANDIDATES else []
 
-    def _writes_in(self, file: str) -> list[tuple[Location, str]]:
-        writes = [write for write in source.in_place_writes(file) if not _is_number(write)]
+    @cached_property
+    def _possible_writes(self) -> list[source.Write]:
+        """The lines that may have changed the tensor, as the error's operation and versions say."""
+        files = map(source.in_place_writes, self.files)
+        writes = [write for write in chain.from_iterable(files) if not _is_number(write)]
         operation = re.search(r"output \d+ of (?:\w+::)*(\w+)", self.error)
         name = re.sub(r"Backwards?\d*$", "", operation[1]).lower() if operation else " "
-        # The error names the operation that computed the tensor, or the last that wrote into it.
-        results = [w for w in writes if any(f"{name}(" in ast.unparse(v).lower() for v in w.values)]
-        named = results or [w for w in writes if syntax.operation_of(w.node) == name]
+        results = [w for w in writes if any(_calls(v, name) for v in w.values)]
+        last = [w for w in writes if syntax.operation_of(w.node) == name]
+        # It computed what its own node saved, but is the last to write into another's input.
+        named = results or ([] if self._is_result else last)
         # Writes into new tensors come last.
         computed = [w for w in writes if not _is_new(w)]
-        possible = self._last_of(named or computed or writes)
-        return [(Location(file, write.line), write.name) for write in possible]
+        return self._last_of(named or computed or writes)
 
     def _last_of(self, writes: list[source.Write]) -> list[source.Write]:
         """Return the last writes into each tensor, as many as its version has grown by."""
@@ -97,16 +103,18 @@ class ModifiedEvidence(Evidence):
         if versions is None:
             return writes
         now, expected = map(int, versions.groups())
-        targets: dict[tuple[int, str], list[source.Write]] = {}
-        for write in sorted(writes, key=attrgetter("line")):
-            targets.setdefault((write.function, write.name), []).append(write)
-        return [
-            write
-            for into in targets.values()
-            # A new tensor has as many versions as writes, except in a loop.
-            if len(into) >= now or any(w.in_a_loop or not _is_new(w) for w in into)
-            for write in into[expected - now :]
+        grouped: dict[tuple[Any, ...], list[source.Write]] = {}
+        for write in sorted(writes, key=attrgetter("place.line")):
+            grouped.setdefault((write.place.file, write.function, write.name), []).append(write)
+        # A new tensor has as many versions as writes, except in a loop.
+        possible = [
+            into
+            for into in grouped.values()
+            if len(into) >= now or any(w.loops or not _is_new(w) for w in into)
         ]
+        # First those into which one run of the function writes often enough.
+        enough = [i for i in possible if len(i) >= now - expected or any(w.loops for w in i)]
+        return [write for into in enough or possible for write in into[expected - now :]]
 
     @property
     def observed(self) -> bool:
@@ -134,7 +142,7 @@ class ModifiedEvidence(Evidence):
     @property
     def by_a_layer(self) -> bool:
         """Whether PyTorch's code made the change, as ``inplace=True`` and ``max_norm`` request."""
-        if self.edit is not None or self.timeline.observed or any(map(self._writes_in, self.files)):
+        if self.edit is not None or self.timeline.observed or self._possible_writes:
             return self.edit is not None and self.edit.by_library
         # No line of the program writes into a tensor.
         owners = {id(owner): owner for v in self.variables for owner in v.owners}.values()
@@ -242,7 +250,7 @@ def names_written(locations: Iterable[Location | None]) -> str | None:
     """Return the names into which the statements at these locations write in place."""
     places = dict.fromkeys(filter(None, locations))
     names = dict.fromkeys(write.name for place in places for write in source.writes_at(place))
-    # Of x.add_(1).div_(2), these are x and x.add_(1).
+    # In x.view(-1).add_(1), the tensor that is written has no name.
     return ", ".join(name for name in names if "(" not in name) or None
 
 
@@ -250,6 +258,11 @@ def _is_number(write: source.Write) -> bool:
     """Whether the line changes a number or a container."""
     kinds = ast.Constant | ast.List | ast.Dict | ast.ListComp | ast.DictComp
     return any(isinstance(value, kinds) for value in write.values)
+
+
+def _calls(value: ast.expr, operation: str) -> bool:
+    """Whether the expression calls a function of this name, perhaps written with ``_``."""
+    return re.search(rf"\b{operation}\(", ast.unparse(value).lower().replace("_", "")) is not None
 
 
 def _is_new(write: source.Write) -> bool:
@@ -279,7 +292,7 @@ class LeafEvidence(TextEvidence):
         same = [v for v in self.variables if id(v.value) in tensors]
         self.made_at = self._filled_at([*named[:1], *same])
         loop = None if self.frame is None else source.loop_around(self.frame)
-        targets = names(loop.target, ast.Store) if isinstance(loop, ast.For) else set()
+        targets = set() if loop is None else syntax.targets_of(loop)
         self.in_a_loop_over_views = self.names["it"] in targets
         writes = [] if self.raised_at is None else source.writes_at(self.raised_at)
         of_module = any(isinstance(o, torch.nn.Module) for v in same for o in v.owners[-1:])

@@ -119,7 +119,7 @@ def _write_to(timeline: Timeline, export: Export, sequence_nr: int) -> Location 
         file = frame.f_code.co_filename
         arrays = namespace(frame, forget=True).items()
         names = {name for name, value in arrays if _address_of(value) == address}
-        writes = [write.line for write in source.in_place_writes(file) if write.name in names]
+        writes = [write.place.line for write in source.in_place_writes(file) if write.name in names]
         if earlier := [line for line in writes if line <= frame.f_lineno]:
             return Location(file, max(earlier))
     return None
