@@ -672,6 +672,8 @@ def test_the_advice_leaves_no_parameter_without_gradient(run, program, advice, s
         ("value_from_before_the_step", "recompute value with the new weights after the step"),
         ("hidden_states_by_index", "instead of writing into hidden, or read clones of its parts"),
         ("lbfgs_forward_outside_closure", "inside the closure"),
+        ("weights_clipped_in_a_loop_over_parameters", "change critic.2.weight after backward()"),
+        ("features_scaled_in_a_loop", "build a list of new tensors"),
         ("labels_beside_alphas", "instead of writing into alphas"),
         ("penalty_through_a_function_in_eight_bits", "write that backward() with operations that"),
     ],

@@ -124,9 +124,21 @@ class Write(NamedTuple):
 
     @property
     def over_parameters(self) -> bool:
-        """Whether a loop over ``parameters()`` of a module gives the tensor its name."""
+        """Whether a loop over the parameters or the state of a module gives the tensor its name."""
         own = (loop for loop in self.loops if self.name in syntax.targets_of(loop))
-        return any("parameters()" in ast.unparse(getattr(loop, "iter", loop)) for loop in own)
+        heads = (ast.unparse(getattr(loop, "iter", loop)) for loop in own)
+        return any(re.search(r"(parameters|state_dict)\(\)", head) for head in heads)
+
+    @property
+    def of_an_element(self) -> bool:
+        """Whether a loop's variable is changed, but not read afterwards in the loop."""
+        own = [loop for loop in self.loops if self.name in syntax.targets_of(loop)]
+        parts = [part for loop in own for part in ast.walk(loop)]
+        results = [part.value for part in parts if isinstance(part, ast.Expr)]
+        is_statement = isinstance(self.node, ast.AugAssign) or self.node in results
+        end = self.node.end_lineno or self.node.lineno
+        names = [part for part in parts if isinstance(part, ast.Name) and part.lineno > end]
+        return bool(own) and is_statement and self.name not in {name.id for name in names}
 
 
 def in_place_writes(file: str) -> Iterator[Write]:

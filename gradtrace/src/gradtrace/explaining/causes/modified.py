@@ -72,6 +72,12 @@ CAUSES = (
             proof=("written_once",),
         ),
         Fix(
+            "build a list of new tensors, xs = [x + y for x in xs], instead of changing {it|the"
+            " tensor} in the loop. There, x = x + y would leave the list unchanged",
+            needs=("of_an_element",),
+            proof=("written_once",),
+        ),
+        Fix(
             "do not write into {it|the tensor} after a use: use an out-of-place operation,"
             " x = x + y in place of x += y, or write into a clone",
             proof=("written_once",),
@@ -80,11 +86,18 @@ CAUSES = (
     Cause(
         "modified",
         "inplace_on_parameter_in_forward",
-        "the forward pass itself changed a parameter in place after it had been used",
+        "a parameter was changed in place after the forward pass had used it, and before backward()"
+        " read it",
         Fix(
             "let the earlier operation use a clone of {it|the parameter}, because the layer changes"
             " this parameter each time it runs, as max_norm requests",
             needs=("by_a_layer",),
+        ),
+        Fix(
+            "change {it|the parameter} after backward(), because this loss was computed with the"
+            " parameters before the change",
+            needs=("over_parameters",),
+            otherwise="compute this loss after the change, by a new forward pass",
         ),
         Fix(
             "change {it|the parameter} before it is used, or let the earlier operation use a clone"

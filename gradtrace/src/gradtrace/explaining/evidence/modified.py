@@ -150,6 +150,21 @@ class ModifiedEvidence(Evidence):
         return any(getattr(module, "inplace", False) is True for module in modules)
 
     @property
+    def _writes(self) -> list[source.Write]:
+        """The writes at the line that made the change."""
+        return [] if self.began_at is None else source.writes_at(self.began_at)
+
+    @property
+    def over_parameters(self) -> bool:
+        """Whether a loop over a module's parameters made the change."""
+        return any(write.over_parameters for write in self._writes)
+
+    @property
+    def of_an_element(self) -> bool:
+        """Whether the line changes a loop's variable only to change an element of a container."""
+        return not self.a_leaf and any(write.of_an_element for write in self._writes)
+
+    @property
     def through_a_view(self) -> bool:
         """Whether a view of a part of the tensor was changed, but not by ``x[0] = …``."""
         edit, holder = self.edit, self.holder
@@ -160,8 +175,7 @@ class ModifiedEvidence(Evidence):
     @property
     def written_part_by_part(self) -> bool:
         """Whether the operation had saved a part of a tensor, and ``x[i] = …`` changed that one."""
-        writes = [] if self.began_at is None else source.writes_at(self.began_at)
-        return self._is_part and any(isinstance(write.node, ast.Assign) for write in writes)
+        return self._is_part and any(isinstance(w.node, ast.Assign) for w in self._writes)
 
     @property
     def written_once(self) -> bool:
@@ -234,7 +248,8 @@ class ModifiedEvidence(Evidence):
         )
         written = names_written(edit.location for edit in edits)
         written = written or ", ".join(dict.fromkeys(name for *_, name in self._candidates)) or None
-        if self.holder is None or (written is not None and not self._is_known_there(self.holder)):
+        holder = None if self.of_an_element else self.holder
+        if holder is None or (written is not None and not self._is_known_there(holder)):
             return {"it": written}
         return {"it": carriers.name_of(self._holders)}
 
