@@ -167,6 +167,8 @@ def test_error_is_explained_without_a_strict_watch_or_called_unknown(program, ru
         "weights_clipped_in_a_loop_over_parameters",
         "residual_changed_twice_after_its_use",
         "exponential_scaled_by_a_helper",
+        "layer_in_place_called_on_a_gate",
+        "weights_of_attention_masked_after_their_use",
     ],
 )
 def test_a_plain_watch_finds_the_line_that_wrote_last(run, name):

@@ -162,6 +162,13 @@ def writes_at(place: Location) -> list[Write]:
     return [write for write in in_place_writes(place.file) if covers(write.node, place.line)]
 
 
+def calls_of(file: str, attributes: list[str]) -> list[Location]:
+    """Return the lines of a file that call one of these attributes of any object."""
+    functions = [call.func for call in _nodes(file, ast.Call)]
+    called = [f for f in functions if isinstance(f, ast.Attribute) and f.attr in attributes]
+    return [Location(file, function.lineno) for function in called]
+
+
 def receiver_at(place: Location | None, method: str) -> str | None:
     """Return the ``x`` of a line's only call ``x.method()`` that has no positional arguments."""
     if place is None:
@@ -182,6 +189,12 @@ def value_of(node: ast.AST, name: str) -> ast.expr | None:
     """Return the value that an assignment gives to a name; for tuples the value at its position."""
     pairs = syntax.pairs_of(node) if isinstance(node, ast.Assign) else []
     return next((value for target, value in pairs if target == name), None)
+
+
+def values_of(file: str, name: str) -> list[ast.expr]:
+    """Return the values that a file assigns to a variable ``x`` or to an attribute ``.x``."""
+    pairs = (pair for node in _nodes(file, ast.Assign) for pair in syntax.pairs_of(node))
+    return [value for target, value in pairs if target.rpartition(".")[2] == name]
 
 
 def _unpacked(node: ast.AST, name: str) -> ast.expr | None:

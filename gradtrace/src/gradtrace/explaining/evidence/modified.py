@@ -27,6 +27,7 @@ from gradtrace.explaining.evidence.reuse import ReuseEvidence
 from gradtrace.watching.record import BackwardCall
 
 _MAX_CANDIDATES = 3  # names
+_VIEW = r"(\.(T|data|(detach|flatten|permute|squeeze|t|transpose|unsqueeze|view)\(.*\))|\[.*\])*"
 
 
 class ModifiedEvidence(Evidence):
@@ -65,6 +66,10 @@ class ModifiedEvidence(Evidence):
         names = {name for *_, name in self._candidates}
         if self.began_at is None and names and (self.holder is None or len(names) == 1):
             self.began_at = self._candidates[0][0]
+        if self.began_at is None and self.by_a_layer:
+            self.began_at = self._only_call(
+                [name for name, _ in self._layers_named or self._layers]
+            )
         self._locate(self.saved_by)
         if not self.timeline.observed and not (self.a_leaf and self.began_at):
             self.stored_at = self._filled_at(self._holders)
@@ -73,26 +78,44 @@ class ModifiedEvidence(Evidence):
     def _candidates(self) -> list[tuple[Location, str]]:
         """The lines that may have made an unrecorded change in place, and the names written to."""
         stepped = any(step.sequence_nr > self.saved_by for step in self.timeline.steps)
-        if self.timeline.observed or stepped:
+        if self.timeline.observed or stepped or self._layers_named:
             return []
         last = self.holder and self.holder.name.rpartition(".")[2]
         writes = self._possible_writes
         named = [write for write in writes if write.name.rpartition(".")[2] == last]
+        named = named or [write for write in writes if self._is_viewed(write.name, last or "")]
         others = [write for write in writes if write.over_parameters] if self.a_leaf else writes
         possible = [(write.place, write.name) for write in named or others]
         return possible if len({name for *_, name in possible}) <= _MAX_CANDIDATES else []
 
+    def _is_viewed(self, name: str, holder: str) -> bool:
+        """Whether the program assigns a view of the tensor ``name`` to the ``holder``."""
+        values = (v for file in self.files for v in source.values_of(file, holder))
+        return any(re.fullmatch(re.escape(name) + _VIEW, ast.unparse(value)) for value in values)
+
+    @cached_property
+    def _all_writes(self) -> list[source.Write]:
+        writes = chain.from_iterable(map(source.in_place_writes, self.files))
+        return [write for write in writes if not _is_number(write)]
+
+    @cached_property
+    def _operation(self) -> str:
+        """The operation that the error names.
+
+        It computed what its own node saved, but is the last to write into another's input.
+        """
+        operation = re.search(r"output \d+ of (?:\w+::)*(\w+)", self.error)
+        return re.sub(r"Backwards?\d*$", "", operation[1]).lower() if operation else " "
+
+    def _is_named(self, write: source.Write) -> bool:
+        return syntax.operation_of(write.node) == self._operation
+
     @cached_property
     def _possible_writes(self) -> list[source.Write]:
         """The lines that may have changed the tensor, as the error's operation and versions say."""
-        files = map(source.in_place_writes, self.files)
-        writes = [write for write in chain.from_iterable(files) if not _is_number(write)]
-        operation = re.search(r"output \d+ of (?:\w+::)*(\w+)", self.error)
-        name = re.sub(r"Backwards?\d*$", "", operation[1]).lower() if operation else " "
-        results = [w for w in writes if any(_calls(v, name) for v in w.values)]
-        last = [w for w in writes if syntax.operation_of(w.node) == name]
-        # It computed what its own node saved, but is the last to write into another's input.
-        named = results or ([] if self._is_result else last)
+        writes = self._all_writes
+        results = [w for w in writes if any(_calls(v, self._operation) for v in w.values)]
+        named = results or ([] if self._is_result else [*filter(self._is_named, writes)])
         # Writes into new tensors come last.
         computed = [w for w in writes if not _is_new(w)]
         return self._last_of(named or computed or writes)
@@ -105,16 +128,20 @@ class ModifiedEvidence(Evidence):
         now, expected = map(int, versions.groups())
         grouped: dict[tuple[Any, ...], list[source.Write]] = {}
         for write in sorted(writes, key=attrgetter("place.line")):
-            grouped.setdefault((write.place.file, write.function, write.name), []).append(write)
+            # Each assignment to the name gives it another tensor.
+            assigned = [v.lineno for v in write.values if v.lineno < write.place.line]
+            tensor = (write.place.file, write.function, write.name, max(assigned, default=0))
+            grouped.setdefault(tensor, []).append(write)
         # A new tensor has as many versions as writes, except in a loop.
         possible = [
             into
             for into in grouped.values()
             if len(into) >= now or any(w.loops or not _is_new(w) for w in into)
         ]
-        # First those into which one run of the function writes often enough.
-        enough = [i for i in possible if len(i) >= now - expected or any(w.loops for w in i)]
-        return [write for into in enough or possible for write in into[expected - now :]]
+        # First those into which one run of the function writes as often as the versions say.
+        often = range(now - expected, now + 1)
+        fitting = [into for into in possible if len(into) in often or any(w.loops for w in into)]
+        return [write for into in fitting or possible for write in into[expected - now :]]
 
     @property
     def observed(self) -> bool:
@@ -142,12 +169,34 @@ class ModifiedEvidence(Evidence):
     @property
     def by_a_layer(self) -> bool:
         """Whether PyTorch's code made the change, as ``inplace=True`` and ``max_norm`` request."""
-        if self.edit is not None or self.timeline.observed or self._possible_writes:
+        if self.edit is not None or self.timeline.observed:
             return self.edit is not None and self.edit.by_library
-        # No line of the program writes into a tensor.
+        # Either such a layer ran the operation that the error names, or no line writes in place.
+        return bool(self._layers_named or (self._layers and not self._possible_writes))
+
+    @cached_property
+    def _layers(self) -> list[tuple[str, str]]:
+        """The names of the layers that have ``inplace=True``, and of their classes."""
         owners = {id(owner): owner for v in self.variables for owner in v.owners}.values()
         modules = (m for o in owners if isinstance(o, torch.nn.Module) for m in o.modules())
-        return any(getattr(module, "inplace", False) is True for module in modules)
+        layers = dict.fromkeys(pair for module in modules for pair in module.named_children())
+        return [
+            (name, type(layer).__name__)
+            for name, layer in layers
+            if getattr(layer, "inplace", False) is True
+        ]
+
+    def _only_call(self, layers: list[str]) -> Location | None:
+        """Return the only line of the program that calls one of these layers."""
+        calls = [place for file in self.files for place in source.calls_of(file, layers)]
+        return calls[0] if len(calls) == 1 else None
+
+    @property
+    def _layers_named(self) -> list[tuple[str, str]]:
+        """The layers whose operation wrote last into a saved input, as the error says."""
+        if self.a_leaf or self._is_result or any(map(self._is_named, self._all_writes)):
+            return []
+        return [layer for layer in self._layers if layer[1].lower() == self._operation]
 
     @property
     def _writes(self) -> list[source.Write]:
