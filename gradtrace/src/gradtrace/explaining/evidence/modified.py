@@ -372,8 +372,12 @@ class LeafEvidence(TextEvidence):
         return variable.name == self.names["it"] or is_alias
 
     def _is_update(self, writes: Iterable[source.Write]) -> bool:
-        """Whether ``+=`` or the like makes the change, while no module's forward() runs."""
+        """Whether no module's forward() makes the change, by ``+=`` or after a backward call.
+
+        The change raises each time, so the loss of that call was computed without it.
+        """
         updates = any(isinstance(write.node, ast.AugAssign) for write in writes)
+        updates = updates or any(call.whole for call in self.timeline.calls)
         codes = {frame.f_code for frame, _ in walk_stack(self.frame)}
         differentiable = any(call.creates_graph for call in self.timeline.calls)
         return updates and _torch.MODULE_CALL not in codes and not differentiable

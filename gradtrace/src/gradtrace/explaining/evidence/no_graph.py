@@ -189,6 +189,10 @@ class AskedEvidence(Evidence):
         if self.cut is None and not off:  # it may have been cut after it was created
             self.cut = self.timeline.cuts.of(storages_in(self.missing))
         self.began_at = None if self.cut is None else self.cut.location
+        if off and self.cut is not None and self.cut.how == "detach":
+            # What was detached may be another tensor, from which this one was computed.
+            named = [v for v in self.variables if v.value is off[0]]
+            self.began_at = next(filter(None, map(filled_at, named)), self.began_at)
         if self.cut is None and not off:
             self.began_at = self._computed_at()
             self.made_at = self._filled_at([] if self.unused is None else [self.unused])
