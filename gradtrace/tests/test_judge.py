@@ -1668,12 +1668,17 @@ def test_a_repair_is_unproven_where_the_reference_lost_a_gradient(loses, repair,
 
 
 def test_an_update_of_a_parameter_outside_of_a_forward_pass_needs_no_gradient():
-    reference = program(backward(1, 2.0, loses_gradient=True), step(0, 1))
     update = copy.deepcopy(REFUSED)
     update.diagnosis["facts"] = ["updates_a_parameter"]
-    events = backward(1, 2.0), step(0, 1)
-    judgement = judge(kinds.NO_GRAD, *events, original=update, reference=reference)
-    assert judgement.status == PROVEN, judgement.reasons
+    for bias in (sample(1.0), sample(0.0)):  # zero before a normalization
+        optimizers = [OptimizerInfo("opt", ("w", "bias"))]
+        update.optimizers = optimizers
+        gradients = {"w": sample(1.0), "bias": bias}
+        call = backward(1, 2.0, gradients=gradients, loses_gradient=True)
+        reference = program(call, step(0, 1, **gradients), optimizers=optimizers)
+        events = backward(1, 2.0, gradients=gradients), step(0, 1, **gradients)
+        judgement = judge(kinds.NO_GRAD, *events, original=update, reference=reference)
+        assert judgement.status == PROVEN, judgement.reasons
 
 
 @pytest.mark.parametrize("later_loss", [2.0, 5.0])

@@ -166,6 +166,20 @@ def test_the_textbook_idiom_comes_first(list_candidates):
     assert {"detach_shared", "own_inputs", "retain_graph"} <= set(kinds)
 
 
+def test_a_loss_that_is_also_returned_is_not_computed_twice(list_candidates):
+    text = "def f(z):\n    loss = D(z).mean()\n    loss.backward()\n    return loss\n"
+    listed = list_candidates(text, 3, variables=[("z", "tensor")], consumers=(2,))
+    assert not any("again before" in one.title for one in listed)
+
+
+@pytest.mark.parametrize("key", ["weight", "net.weight", "net.0.weight"])
+def test_entries_of_an_attribute_are_detached_whatever_their_keys_are(list_candidates, key):
+    text = "for x in batches:\n    loss = model(x)\n    loss.backward()\n"
+    listed = list_candidates(text, 3, variables=[(f"ema.shadow['{key}']", "dict")])
+    line = "ema.shadow = {key: one.detach() for key, one in ema.shadow.items()}"
+    assert f"    loss.backward()\n    {line}\n" in edited(listed, line)
+
+
 def test_of_one_kind_the_smallest_edit_comes_first(list_candidates):
     again = [
         one.title for one in list_candidates(GAN, 9, began_at=5) if ", before line 9" in one.title
@@ -702,6 +716,17 @@ def test_what_an_if_block_uses_is_computed_again_at_its_beginning(list_candidate
     assert again == text.replace("        term =", "        out = net(x)\n        term =")
 
 
+@pytest.mark.parametrize("value, is_listed", [("-critic(actor(x)).mean()", True), ("-x", False)])
+def test_a_loss_with_a_sign_is_computed_again_in_the_if_block(list_candidates, value, is_listed):
+    text = (
+        f"for i, x in enumerate(data):\n    loss = {value}\n    opt.step()\n"
+        "    if i % 2:\n        loss.backward()\n"
+    )
+    listed = list_candidates(text, 5, family="modified", began_at=3)
+    titles = {one.title for one in listed}
+    assert (f"again, before line 5: loss = {value}" in titles) is is_listed
+
+
 def test_what_depends_on_no_trained_parameter_is_detached_where_it_is_made(list_candidates):
     text = "x = encode(raw) + 1\nfor y in data:\n    net(x, y).backward()\n    opt.step()\n"
     listed = list_candidates(text, 3, made_at=1, facts=["never_trained"])
@@ -833,10 +858,11 @@ def test_an_entry_of_a_container_is_cloned_before_its_change(list_candidates):
 
 @pytest.mark.parametrize("facts, asks", [((), True), (("updates_a_parameter",), False)])
 def test_an_update_of_a_parameter_is_not_differentiated(list_candidates, facts, asks):
-    text = "weight[0] -= old\n"
+    text = "weight[0] -= old\nf(weight)\n"
     listed = list_candidates(
         text, 1, family="leaf_inplace", variables=[("old", "tensor")], facts=facts
     )
+    assert any(one.repair == kinds.CLONE_WRITTEN for one in listed) is asks  # it would be lost
     questions = {one.question for one in listed if one.repair == kinds.NO_GRAD}
     asked = "is old not to be trained through this change?"
     assert questions == {asked if asks else None}

@@ -541,9 +541,9 @@ class Judge:
             if not self._has_reference:
                 return "runs, but the program's own loss could not be computed to compare with"
             missing = (self.trained or set()) - self._parameters_with_gradients(run)
-            if missing and self._last_compared == self.failing_call:
-                return f"runs, but {self._listed(missing, 'gets')} no gradient"
             is_meant = candidate.repair == kinds.NO_GRAD and "updates_a_parameter" in self.facts
+            if missing and self._last_compared == self.failing_call and not is_meant:
+                return f"runs, but {self._listed(missing, 'gets')} no gradient"
             if self._loses_gradient and not question and not is_meant:
                 return (
                     "runs, but the program's own gradient is unknown, because its loss depends on "

@@ -20,13 +20,15 @@ from gradtrace.repair.rule import Candidate, Failure, Statement, edit
 
 def _in_place_statements(failure: Failure) -> list[Statement]:
     """Return the in-place statements that the failure names, and others of their functions."""
+    if "updates_a_parameter" in failure.diagnosis.get("facts", ()):
+        return []  # a new tensor would not reach the parameter
     statements = {statement.node: statement for statement in failure.involved}
     for statement in failure.involved:
         source = statement.source
         for node in source.statements(source.scope_of(statement.node)):
             line = statement.line._replace(line=node.lineno)
             statements.setdefault(node, Statement(source, node, line))
-    # In an optimizer or under no_grad(), a new tensor would not reach the parameter.
+    # Nor would it in an optimizer or under no_grad().
     return [
         statement
         for statement in statements.values()

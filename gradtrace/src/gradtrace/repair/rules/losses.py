@@ -88,7 +88,7 @@ def _before_block(statement: Statement) -> Iterator[Candidate]:
         needed = reads(*block.body[: block.body.index(statement.node) + 1])
         for node in itertools.islice(statements_computing(source.before(block), needed), 1):
             code = source.code(node)
-            if isinstance(node.value, ast.Call) and not DRAWS.search(code):
+            if any(source.all(ast.Call, node.value)) and not DRAWS.search(code):
                 title = f"again, before line {block.body[0].lineno}: {code}"
                 yield from edit(kinds.FORWARD_AGAIN, title, source.first_in(block.body, [code]))
 
@@ -275,11 +275,12 @@ def detach_at_consumer(failure: Failure) -> Iterator[Candidate]:
         edits = [part for _, tensor in uses for part in source.call_method(tensor, "detach")]
         lines = " and ".join(dict.fromkeys(str(tensor.lineno) for _, tensor in uses))
         yield from edit(kind, f"detach {code} at line {lines}", edits)
-        # If another loss uses the result, too, the statement is repeated with the tensor detached.
+        # If another loss uses the result before, it is repeated with the tensor detached.
         node, tensor = uses[0]
         readers = [s for s in source.statements(scope) if reads(s) & writes(node)]
         own = [reader for reader in readers if reader in computing and reader.lineno > node.lineno]
-        if own and len(own) < len(readers) and isinstance(node, ast.Assign):
+        is_read_before = own and any(s.lineno < own[0].lineno for s in readers if s not in own)
+        if is_read_before and isinstance(node, ast.Assign):
             line = source.code_with(node, source.call_method(tensor, "detach"))
             title = f"{line}, again before line {own[0].lineno}"
             yield from edit(kind, title, source.insert(own[0], before=[line]))

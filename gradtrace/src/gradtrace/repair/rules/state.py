@@ -74,7 +74,8 @@ def _attributes(failure: Failure) -> list[_Attribute]:
     filled = {name.rpartition(".")[2] for s in failure.sources for name, _ in additions(s.tree)}
     for variable, statement in failure.freed_variables:
         path = re.sub(r"\.(\d+)", r"[\1]", variable.name)
-        match = re.fullmatch(r"((.+)\.([^\W\d]\w*))(\[.*\])?", path) or re.fullmatch(
+        # A key may contain dots: of h['net.bias'], the path is h.
+        match = re.fullmatch(r"(((?:'[^']*'|[^'])+)\.([^\W\d]\w*))(\[.*\])?", path) or re.fullmatch(
             r"((\w+)\['(\w+)'\])(\[.*\])?", path
         )
         if match and match[3] not in filled:
