@@ -29,13 +29,16 @@ def growing(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield a finding if four calls of one line retained graphs, each larger than the one before.
 
     Their oldest node must be the same. If an optimizer steps at all, it must step between them,
-    because an inner loop is unrolled on purpose. If none does, calls that create graphs must be 16.
+    because an inner loop is unrolled on purpose. If none does, a call of ``backward`` must be
+    between those of ``autograd.grad``, and calls that unroll a loop must be 16.
     """
     timeline, call = graph.timeline, graph.call
     if not call.keeps_graph:
         return
-    long = 4 * _GROWING if call.creates_graph and not timeline.steps else _GROWING
-    step = timeline.steps[-1].sequence_nr if timeline.steps else None
+    ends = timeline.steps or [c for c in timeline.calls if c.whole and not call.whole]
+    unrolls = call.creates_graph or not call.whole
+    long = 4 * _GROWING if unrolls and not ends else _GROWING
+    step = ends[-1].sequence_nr if ends else None
     sizes = timeline.sizes.setdefault(call.location, deque(maxlen=4 * _GROWING))
     sizes.append((len(graph.live), graph.oldest, step))
     grows = all(
