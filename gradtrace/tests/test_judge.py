@@ -21,6 +21,7 @@ from gradtrace.repair.run.observations import (
     Sample,
     StepTaken,
     equal_gradients,
+    growing_calls,
 )
 
 LINE = ProgramLine("train.py", 7, "<module>")
@@ -539,7 +540,8 @@ def test_retained_graphs_are_rejected_where_iterations_train_by_them(
         backward(i, loss, oldest_node=oldest[i - 1], accumulates=accumulates)
         for i, loss in ((1, 3.0), (2, 2.0), (3, 1.0))
     ]
-    judgement = judge(kinds.RETAIN_GRAPH, *calls, step(0, 1, 2, 3), original=original)
+    events = calls[0], calls[1], step(0, 1, 2), calls[2], step(0, 1, 2, 3)
+    judgement = judge(kinds.RETAIN_GRAPH, *events, original=original)
     expected = ["runs, but later iterations would use the graph of an earlier iteration"]
     assert judgement.reasons == (expected if is_rejected and accumulates else [])
 
@@ -1370,10 +1372,87 @@ def test_only_calls_from_the_line_of_the_failing_one_share_a_retained_graph():
         )
     ]
     original = program(calls[0], failing(backward(2, 2.0)), status="raised")
-    judgement = judge(kinds.RETAIN_GRAPH, *calls, step(0, 1, 2, 3), original=original)
+    events = *calls[:2], step(0, 1, 2), calls[2], step(0, 3)
+    judgement = judge(kinds.RETAIN_GRAPH, *events, original=original)
     assert judgement.reasons == [
         "runs, but later iterations would use the graph of an earlier iteration"
     ]
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_losses_between_two_steps_may_share_a_graph_that_does_not_grow(grows):
+    calls = [
+        backward(i, 3.0 - i, oldest_node=7, operations=Counter(AddBackward0=1 + grows * i))
+        for i in range(1, 4)
+    ]
+    original = program(calls[0], failing(backward(2, 1.0)), status="raised")
+    reference = program(*calls, step(0, 1, 2, 3))
+    judgement = judge(kinds.RETAIN_GRAPH, *reference.events, original=original, reference=reference)
+    assert (judgement.status == PROVEN) != grows, judgement.reasons
+
+
+@pytest.mark.parametrize("ended_by", ["step", "backward", None])
+def test_an_inner_loop_of_gradients_unrolls_its_graph_on_purpose(ended_by):
+    """Only what is longer in the next iteration of the training grows."""
+    for is_carried in (False, True):
+        events = []
+        for iteration in range(4):
+            for inner in range(4):
+                size = 1 + inner + 4 * iteration * is_carried
+                number = sum(isinstance(event, ObservedCall) for event in events) + 1
+                events.append(
+                    backward(
+                        number,
+                        2.0,
+                        site=OTHER_LINE,
+                        operations=Counter(AddBackward0=size),
+                        oldest_node=1 if is_carried else 10 * iteration,
+                        accumulates=False,
+                    )
+                )
+            if ended_by == "step":
+                events.append(step(0, number))
+            elif ended_by == "backward":
+                events.append(backward(number + 1, 2.0, oldest_node=1000 + number))
+        has_grown = any(growing_calls(program(*events)))
+        assert has_grown == (is_carried or ended_by is None)
+
+
+def test_the_newest_term_of_a_mean_is_a_question_if_its_gradient_is_a_multiple():
+    """The first gradient of the mean shows the weight of the loss; other losses are rejected."""
+    for gradient, status in (
+        ((10.0, 20.0), OPEN),
+        ((10.0, 19.0), REJECTED),
+        ((0.0, 0.0), REJECTED),
+    ):
+        events = [
+            event
+            for number, loss in ((1, 30.0), (2, 25.0))
+            for event in (
+                backward(number, loss, gradients={"w": sample(*gradient)}),
+                step(0, number, w=sample(*gradient)),
+            )
+        ]
+        run = program(*events)
+        candidate = Candidate(kinds.NEWEST_TERM, "an edit", {}, "is the mean only reported?")
+        judgement = Judge(ORIGINAL, REFERENCE).judge(candidate, run)
+        assert judgement.status == status, judgement.reasons
+        assert not any("unchanged" in line for line in judgement.evidence)
+
+
+@pytest.mark.parametrize("is_later_equal", [False, True])
+def test_a_gradient_that_may_be_differentiated_is_a_question(is_later_equal):
+    """The failing call returns its gradient; the loss that uses it comes after it."""
+    first = backward(1, 3.0), failing(backward(2, 2.0, accumulates=False, gradients={}))
+    inner = backward(2, 2.0, accumulates=False, gradients={})
+    last = backward(3, 1.0)
+    original = program(*first, status="raised")
+    reference = program(first[0], inner, last, step(0, 1, 3))
+    gradient = sample(1.0, 2.0) if is_later_equal else sample(1.0, 3.0)
+    events = first[0], inner, backward(3, 1.0, gradients={"w": gradient}), step(0, 1, 3, w=gradient)
+    candidate = Candidate(kinds.CREATE_GRAPH, "an edit", {}, "is it to be differentiated?")
+    judgement = Judge(original, reference).judge(candidate, program(*events))
+    assert judgement.status == (PROVEN if is_later_equal else OPEN), judgement.reasons
 
 
 WEIGHTS = [OptimizerInfo("opt", ("w", "v"))]

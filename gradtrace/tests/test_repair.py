@@ -499,6 +499,60 @@ def test_retain_graph_is_rejected_where_the_graph_grows(proof):
     assert "grows with each iteration" in found
 
 
+RUNNING_MEAN = f"""{START}
+net = nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+mean = torch.zeros(())
+for step in range(3):
+    loss = net(torch.randn(4, 2)).pow(2).mean()
+    mean = 0.9 * mean + 0.1 * loss
+    opt.zero_grad()
+    mean.backward()
+    opt.step()
+"""
+
+
+def test_the_loss_of_a_program_that_trains_on_a_running_mean_is_a_question(proof):
+    """Detached, the mean gives each step a tenth of the loss's gradient, as its first step did."""
+    found = proof(RUNNING_MEAN)
+    assert proof_text.outcome(found) == "question"
+    assert kinds(found) == ["detach_state", "newest_term"]
+    detached, newest = (one.run.steps[-1].gradients for one in found.accepted)
+    first_of_each = [one.run.steps[0].gradients["0.0"].norm for one in found.accepted]
+    assert first_of_each[1] == pytest.approx(10 * first_of_each[0])
+    assert detached.keys() == newest.keys()
+
+
+MAML = f"""{START}
+def adapted(x):
+    weights = list(net.parameters())
+    features = torch.tanh(shared)
+    for _ in range(5):
+        loss = nn.functional.linear(features * x, *weights).pow(2).mean()
+        gradients = torch.autograd.grad(loss, weights, create_graph=True)
+        weights = [w - 0.1 * g for w, g in zip(weights, gradients)]
+    return nn.functional.linear(features * x, *weights).pow(2).mean()
+
+net = nn.Linear(3, 1)
+scale = nn.Parameter(torch.ones(3))
+opt = torch.optim.SGD([scale, *net.parameters()], 0.1)
+for step in range(2):
+    opt.zero_grad()
+    shared = scale.exp()
+    for task in range(2):
+        adapted(torch.randn(4, 3)).backward()
+    opt.step()
+"""
+
+
+def test_an_inner_loop_of_gradients_is_no_reason_to_reject_a_repair(proof):
+    """Each of its calls has a larger graph than the one before, until the weights are updated."""
+    found = proof(MAML)
+    assert not any("grows" in reason for j in found.judgements for reason in j.reasons)
+    titles = [one.candidate.title for one in (*found.accepted, *found.equivalent)]
+    assert any(title.startswith("retain_graph=True") for title in titles), titles
+
+
 def test_retain_graph_is_rejected_where_the_weights_have_moved(proof):
     found = proof(WEIGHTS_MOVED)
     assert "not that of the present weights" in reason(found, "retain_graph=True at line 9")

@@ -1028,3 +1028,71 @@ for x in data:
     assert titles.index("w = w.detach()") < titles.index("w = w.detach().requires_grad_()")
     others = list_candidates(text.replace("autograd.grad", "func"), 5, variables=[("w", "tensor")])
     assert not any("requires_grad_" in one.title for one in others)
+
+
+@pytest.mark.parametrize(
+    ("update", "expected"),
+    [
+        ("mean = 0.9 * mean + 0.1 * loss", ["mean = 0.9 * mean + 0.1 * loss.detach()"]),
+        ("mean = mean + 0.1 * (loss - mean)", ["mean = mean + 0.1 * (loss.detach() - mean)"]),
+        ("mean = torch.lerp(mean, loss, 0.1)", ["mean = torch.lerp(mean, loss.detach(), 0.1)"]),
+        (
+            "mean = loss if step == 0 else 0.9 * mean + 0.1 * loss",
+            ["mean = loss.detach() if step == 0 else 0.9 * mean + 0.1 * loss.detach()"],
+        ),
+        ("mean = 0.9 * mean + 0.1 * (loss + other)", None),  # which of the two is the loss?
+        ("mean = mean + 0.1 * loss", None),  # a sum, in which each term keeps its weight
+        ("mean = loss + mean", None),
+        ("mean = loss * 2", None),  # carries nothing
+    ],
+)
+def test_the_newest_term_of_a_mean_may_be_the_loss(list_candidates, update, expected):
+    text = f"for step in range(3):\n    loss, other = f(step)\n    {update}\n    mean.backward()\n"
+    variables = [(name, "tensor") for name in ("mean", "loss", "other")]
+    listed = [c for c in list_candidates(text, 4, variables=variables) if c.repair.rank == 16]
+    edited = [line.strip() for c in listed for line in next(iter(c.edits.values())).splitlines()]
+    assert edited[2:] == ([*expected, "loss.backward()"] if expected else [])
+    assert all(candidate.question for candidate in listed)
+
+
+def test_the_newest_term_of_a_mean_gets_a_name(list_candidates):
+    text = """\
+class Trainer:
+    def step(self, x):
+        self.mean = 0.9 * self.mean + 0.1 * mse(self.net(x), 0)
+        self.mean.backward()
+"""
+    listed = [c for c in list_candidates(text, 4) if c.repair == kinds.NEWEST_TERM]
+    (candidate,) = listed
+    assert next(iter(candidate.edits.values())).splitlines()[2:] == [
+        "        loss = mse(self.net(x), 0)",
+        "        self.mean = 0.9 * self.mean + 0.1 * loss.detach()",
+        "        loss.backward()",
+    ]
+
+
+def test_an_edit_of_the_line_that_reads_comes_before_one_that_repeats_it(list_candidates):
+    text = """\
+for x in data:
+    mean = 0.9 * mean + f(x)
+    loss = f(x) + mean
+    report(mean)
+    loss.backward()
+"""
+    variables = [(name, "tensor") for name in ("mean", "loss")]
+    listed = list_candidates(
+        text, 5, variables=variables, consumers=(2,), cause="hidden_state_carried"
+    )
+    titles = [candidate.title for candidate in listed]
+    reading = [i for i, title in enumerate(titles) if title.endswith("at line 2")]
+    repeating = [i for i, title in enumerate(titles) if ".detach()" in title and "again" in title]
+    assert len(reading) > 1 and repeating and max(reading) < min(repeating), titles
+
+
+@pytest.mark.parametrize(("value", "is_listed"), [("False", True), ("True", False)])
+def test_a_gradient_without_its_graph_may_be_retained(list_candidates, value, is_listed):
+    text = f"for k in range(3):\n    g = torch.autograd.grad(loss, w, create_graph={value})\n"
+    listed = list_candidates(text, 2)
+    assert (kinds.RETAIN_GRAPH in {c.repair for c in listed}) is is_listed
+    asked = [c for c in listed if c.repair == kinds.CREATE_GRAPH]
+    assert [bool(c.question) for c in asked] == [True] * is_listed

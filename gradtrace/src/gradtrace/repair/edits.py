@@ -320,6 +320,11 @@ def keyword(call: ast.Call, name: str) -> ast.expr | None:
     return next((argument.value for argument in call.keywords if argument.arg == name), None)
 
 
+def is_true(call: ast.Call, name: str) -> bool:
+    """Whether a call gives ``True`` to a keyword."""
+    return getattr(keyword(call, name), "value", None) is True
+
+
 def method_called(call: ast.AST) -> str:
     """Return the last name of the function: ``backward`` for ``loss.backward(…)``."""
     match call:

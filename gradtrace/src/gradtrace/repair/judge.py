@@ -19,8 +19,7 @@ Which losses are meant for an optimizer is read off the program (:mod:`~gradtrac
 If that is undecided, or if two repairs hold and train differently, the reader decides.
 """
 
-import itertools
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +37,8 @@ from gradtrace.repair.run.observations import (
     StepTaken,
     equal_gradients,
     equal_losses,
+    growing_calls,
+    is_multiple,
     last_of_equal_weights,
     sum_of,
     trains_alike,
@@ -46,6 +47,7 @@ from gradtrace.repair.run.observations import (
 _ADDITIONS = (kinds.ADD_LOSSES, kinds.ADD_ROUNDS, kinds.TOTAL_ALONE)
 _COUNTED_TWICE = (kinds.ADD_LOSSES, kinds.ADD_ROUNDS, kinds.RETAIN_GRAPH, kinds.FORWARD_AGAIN)
 _DETACHED_AT_USE = (kinds.DETACH, kinds.DETACH_SHARED)
+_ASKED_IF_CHANGED = (kinds.DETACH, kinds.CREATE_GRAPH)
 _COMPUTED_AGAIN = (kinds.FORWARD_AGAIN, kinds.COMPUTE_AGAIN)
 _SAME_GRADIENTS = ("graph_grows", "gradient_changed_in_backward")  # their repairs may train alike
 _REPEATED = 2  # calls beyond the failing one that are compared, where the program's go on
@@ -158,7 +160,9 @@ class Judge:
             if judgement.reasons:
                 return judgement
         own_question = own_question or self._is_cut_meant(candidate, run)
-        if candidate.repair == kinds.DETACH and not self._first_changed_gradient(candidate, run):
+        if candidate.repair in _ASKED_IF_CHANGED and (
+            self._lacks_second_order or not self._first_changed_gradient(candidate, run)
+        ):
             own_question = None
         judgement.question = own_question or question or self._is_training_meant(candidate, run)
         judgement.status = OPEN if judgement.question else PROVEN
@@ -265,18 +269,11 @@ class Judge:
     def _growing_graph(self, run: ProgramRun) -> str | None:
         if any(finding["cause"] == "graph_grows" for finding in self._new_findings(run)):
             return "a graph grows with each iteration"
-        latest: dict[object, deque[ObservedCall]] = defaultdict(lambda: deque(maxlen=4))
-        for call in run.calls:
-            latest[call.site].append(call)
-        for last in latest.values():
-            sizes = [call.operations.total() for call in last]
-            pairs = list(itertools.pairwise(sizes))
-            if pairs and all(a < b for a, b in pairs) and len({c.oldest_node for c in last}) == 1:
-                memory = ", ".join(str(call.saved_bytes) for call in last)
-                return (
-                    "memory grows with each iteration: "
-                    f"{', '.join(map(str, sizes))} nodes in the graph, {memory} bytes saved"
-                )
+        for calls in growing_calls(run):
+            sizes = ", ".join(str(call.operations.total()) for call in calls)
+            memory = ", ".join(str(call.saved_bytes) for call in calls)
+            growth = f"{sizes} nodes in the graph, {memory} bytes saved"
+            return f"memory grows with each iteration: {growth}"
         return None
 
     def _stale_gradient(self, run: ProgramRun) -> str | None:
@@ -296,8 +293,12 @@ class Judge:
         """Return an objection to a loss whose value or gradient is not the program's own."""
         if candidate.repair in _ADDITIONS:
             return self._other_sum(candidate, run)
+        if candidate.repair == kinds.NEWEST_TERM:
+            pairs = self._pairs(run)[: self.failing_call - 1]
+            alike = (is_multiple(a.gradients, b.gradients) for a, b in pairs if b.accumulates)
+            return None if all(alike) else "changes the direction of a gradient"
         changed = self._first_changed_gradient(candidate, run)
-        for expected, call in self._pairs(run, candidate.repair in _DETACHED_AT_USE):
+        for expected, call in self._pairs(run, self._is_compared_to_end(candidate)):
             if not equal_losses(expected, call):
                 if self.cause == "autocast_stale":  # its values are those of old weights
                     return None
@@ -305,7 +306,7 @@ class Judge:
                     return self._more_operations(candidate, expected, call)
                 return f"changes the loss of backward call {call.number}"
             if call.number == changed:  # the weights differ from here on
-                is_question = candidate.repair == kinds.DETACH and self.family == "freed"
+                is_question = candidate.repair in _ASKED_IF_CHANGED and self.family == "freed"
                 # A program that fails silently has wrong gradients, unless its graph only grows.
                 is_wrong_before = self._lacks_second_order or (
                     self._is_silent and self.cause not in RIGHT_GRADIENTS
@@ -318,6 +319,13 @@ class Judge:
                     return None
                 return f"changes the gradient of backward call {changed}"
         return None
+
+    def _is_compared_to_end(self, candidate: Candidate) -> bool:
+        """Whether a candidate may change the gradients of calls after the failing one only."""
+        # What is detached where it is used may be multiplied by zero at first, and a gradient is
+        # differentiated by the loss that uses it.
+        is_second_order = candidate.repair == kinds.CREATE_GRAPH and self.family == "freed"
+        return is_second_order or candidate.repair in _DETACHED_AT_USE
 
     def _pairs(
         self, run: ProgramRun, to_the_end: bool = False
@@ -346,9 +354,8 @@ class Judge:
 
     def _first_changed_gradient(self, candidate: Candidate, run: ProgramRun) -> int | None:
         """Return the number of the first call with other gradients; None if a loss differs."""
-        # What is detached where it is used may be multiplied by zero at first.
         is_at_use = candidate.repair in _DETACHED_AT_USE
-        for expected, call in self._pairs(run, to_the_end=is_at_use):
+        for expected, call in self._pairs(run, self._is_compared_to_end(candidate)):
             if not equal_losses(expected, call):
                 return None
             if expected.failed:  # without a reference, its gradient is unknown
@@ -401,9 +408,12 @@ class Judge:
         if candidate.repair != kinds.RETAIN_GRAPH or self.failing_call > len(self.original.calls):
             return None
         site = self.original.calls[self.failing_call - 1].site
-        same_site = (call for call in run.calls if call.site == site and call.accumulates)
-        oldest = [call.oldest_node for call in same_site]
-        if len({*oldest}) < len(oldest):
+        uses: dict[int, set[tuple[int, int]]] = defaultdict(set)
+        for number, calls in enumerate(run.iterations):
+            for call in (call for call in calls if call.site == site and call.accumulates):
+                uses[call.oldest_node].add((number, call.operations.total()))
+        # Between two steps, several losses may share a part that does not grow.
+        if any(len(uses_of_graph) > 1 for uses_of_graph in uses.values()):
             return "later iterations would use the graph of an earlier iteration"
         freed_at = self.diagnosis.get("began_at") or {}
         freeing_line = freed_at.get("file"), freed_at.get("line")
@@ -565,7 +575,7 @@ class Judge:
         compared = self.failing_call if candidate.repair.keeps else self.failing_call - 1
         compared = self._first_changed_gradient(candidate, run) or compared
         compared = min(compared, len(self._pairs(run)))
-        if compared > 0 and not is_sum:
+        if compared > 0 and not is_sum and candidate.repair != kinds.NEWEST_TERM:
             losses = "loss is" if compared == 1 else f"{compared} losses are"
             lines.append(f"the first {losses} unchanged")
         if is_sum and len(self.original.calls) > len(run.calls) > 0:

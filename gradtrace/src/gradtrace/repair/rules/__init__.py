@@ -39,13 +39,17 @@ def candidates(run: ProgramRun, report: Callable[[str], None]) -> list[Candidate
 
 
 def _changed_lines(failure: Failure, candidate: Candidate) -> int:
-    """Return the number of lines that an edit removes and adds."""
+    """Return the number of lines that an edit changes, removes and adds."""
     count = 0
     for path, text in candidate.edits.items():
         source = failure.source(path)
         old = [] if source is None else source.text.splitlines()
-        lines = difflib.unified_diff(old, text.splitlines(), lineterm="", n=0)
-        count += sum(line[0] in "+-" for line in lines)
+        matcher = difflib.SequenceMatcher(None, old, text.splitlines())
+        count += sum(
+            max(old_end - old_start, new_end - new_start)
+            for kind, old_start, old_end, new_start, new_end in matcher.get_opcodes()
+            if kind != "equal"
+        )
     return count
 
 

@@ -16,7 +16,7 @@ from gradtrace.autograd.syntax import (
     writes,
 )
 from gradtrace.repair import kinds
-from gradtrace.repair.edits import Edit, Source, call_of, keyword
+from gradtrace.repair.edits import Edit, Source, call_of, is_true, keyword
 from gradtrace.repair.intent import TrainingAction, assign_losses
 from gradtrace.repair.rule import Candidate, Failure, Statement, edit
 
@@ -271,6 +271,7 @@ def detach_at_consumer(failure: Failure) -> Iterator[Candidate]:
     computing = failure.computing
     is_carried = failure.cause == "hidden_state_carried"
     kind = kinds.DETACH_STATE if is_carried else kinds.DETACH_SHARED
+    repeated: list[Candidate] = []
     for (_, source, scope, code), uses in sorted(groups.items(), key=lambda g: len(g[0][-1])):
         edits = [part for _, tensor in uses for part in source.call_method(tensor, "detach")]
         lines = " and ".join(dict.fromkeys(str(tensor.lineno) for _, tensor in uses))
@@ -283,7 +284,8 @@ def detach_at_consumer(failure: Failure) -> Iterator[Candidate]:
         if is_read_before and isinstance(node, ast.Assign):
             line = source.code_with(node, source.call_method(tensor, "detach"))
             title = f"{line}, again before line {own[0].lineno}"
-            yield from edit(kind, title, source.insert(own[0], before=[line]))
+            repeated += edit(kind, title, source.insert(own[0], before=[line]))
+    yield from repeated
 
 
 def _operands(failure: Failure, statement: Statement) -> list[ast.expr]:
@@ -317,7 +319,7 @@ def average(failure: Failure) -> Iterator[Candidate]:
 def retain_graph(failure: Failure) -> Iterator[Candidate]:
     """Insert ``retain_graph=True``, which PyTorch's own message names."""
     for source, call in failure.calls("backward", "grad") if failure.family != "silent" else ():
-        if keyword(call, "create_graph") is None:
+        if not is_true(call, "create_graph"):
             title = f"retain_graph=True at line {call.lineno}"
             edits = source.set_keywords(call, retain_graph="True")
             yield from edit(kinds.RETAIN_GRAPH, title, edits)

@@ -39,6 +39,48 @@ def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
         yield from _in_each_iteration(statement, lines, kinds.DETACH_STATE, loop)
 
 
+def train_newest_term(failure: Failure) -> Iterator[Candidate]:
+    """Call backward on the newest term of a running mean, which is then only reported."""
+    for statement in failure.running[:1] if failure.family == "freed" else ():
+        source, call = statement.source, call_of(statement.source, statement.node, "backward")
+        if call is None or not isinstance(call.func, ast.Attribute):
+            continue
+        loss, mean = call.func.value, source.code(call.func.value)
+        making = [node for node in source.before(statement.node) if mean in writes(node)]
+        node = making[-1] if making else None
+        if not isinstance(node, ast.Assign) or mean not in reads(node.value):
+            continue
+        value = node.value
+        if _is_sum(value, mean):
+            continue
+        variables = failure.variables(statement).keys() - {mean}
+        uses = [name for name in source.all(ast.Name, value) if name.id in variables]
+        terms = [*dict.fromkeys(name.id for name in uses)]
+        edits = [part for name in uses for part in source.call_method(name, "detach")]
+        calls = [part for part in source.all(ast.Call, value) if mean not in reads(part)]
+        if not terms and calls and "loss" not in reads(source.tree) | writes(source.tree):
+            terms = ["loss"]
+            edits = source.insert(node, before=[f"loss = {source.code(calls[0])}"])
+            edits += source.replace(calls[0], "loss.detach()")
+        if len(terms) == 1:
+            edits += source.replace(loss, terms[0])
+            title = f"{terms[0]}.backward(), not {mean}"
+            question = f"is {mean} only reported, and {terms[0]} the loss?"
+            yield from edit(kinds.NEWEST_TERM, title, edits, question)
+
+
+def _is_sum(value: ast.expr, name: str) -> bool:
+    """Whether a value adds to a variable, which keeps its weight; in a mean, its weight fades."""
+    while isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        if name not in reads(value.right):
+            value = value.left
+        elif name not in reads(value.left):
+            value = value.right
+        else:
+            return False
+    return ast.unparse(value) == name
+
+
 def _in_each_iteration(
     statement: Statement, lines: list[str], kind: kinds.Repair, loop: Loop | None = None
 ) -> Iterator[Candidate]:

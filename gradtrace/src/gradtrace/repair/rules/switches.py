@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from gradtrace.autograd.syntax import is_straight_through, reads, writes
 from gradtrace.explaining.causes import gradient_counts
 from gradtrace.repair import kinds
-from gradtrace.repair.edits import Edit, Source, call_of, keyword, method_called
+from gradtrace.repair.edits import Edit, Source, call_of, is_true, keyword, method_called
 from gradtrace.repair.rule import RIGHT_GRADIENTS, Candidate, Failure, edit
 
 _FLAGS = re.compile(r"checkpoint|cache")
@@ -27,20 +27,19 @@ def create_graph(failure: Failure) -> Iterator[Candidate]:
     for source, node, _ in failure.running:  # a gradient computed earlier in the same function
         in_function = source.all(ast.Call, source.scope_of(node))
         calls |= {call: source for call in in_function if method_called(call) == "grad"}
-    single = {c: source for c, source in calls.items() if not _is_true(c, "create_graph")}
+    single = {c: source for c, source in calls.items() if not is_true(c, "create_graph")}
     groups = [[call] for call in single]
     gradients = [call for call in single if method_called(call) == "grad"]
     if failure.cause == "create_graph_missing" and len(gradients) > 1:
         groups.append(gradients)  # a loss that compares gradients needs the graphs of all
+    # Without it, the program runs in the first order, if only the graph is retained.
+    question = "is the gradient itself to be differentiated?" if failure.family == "freed" else None
     for group in groups:
         parts = (single[call].set_keywords(call, create_graph="True") for call in group)
         lines = " and ".join(str(call.lineno) for call in group)
         title = f"create_graph=True at line {lines}"
-        yield from edit(kinds.CREATE_GRAPH, title, [*itertools.chain.from_iterable(parts)])
-
-
-def _is_true(call: ast.Call, name: str) -> bool:
-    return getattr(keyword(call, name), "value", None) is True
+        edits = [*itertools.chain.from_iterable(parts)]
+        yield from edit(kinds.CREATE_GRAPH, title, edits, question)
 
 
 def options(failure: Failure) -> Iterator[Candidate]:

@@ -6,7 +6,7 @@ Reading it needs no torch, so the command that edits and judges starts at once.
 import itertools
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -45,7 +45,10 @@ class Sample(NamedTuple):
         return Sample(tuple(a - b for a, b in zip(self.values, other.values, strict=True)))
 
     def plus(self, other: "Sample | None") -> "Sample":
-        return self if other is None else self.minus(Sample(tuple(-x for x in other.values)))
+        return self if other is None else self.minus(other.times(-1.0))
+
+    def times(self, factor: float) -> "Sample":
+        return Sample(tuple(factor * x for x in self.values))
 
     def distance(self, other: "Sample") -> float:
         """Return the distance relative to the larger norm: 0 for equal samples, at most 2."""
@@ -198,6 +201,23 @@ class ProgramRun:
         return [(number, event) for number, event in pairs if isinstance(event, StepTaken)]
 
     @property
+    def iterations(self) -> list[list[ObservedCall]]:
+        """The backward calls of each iteration of the training.
+
+        It ends with a step; in a program without steps, with a call that accumulates gradients; in
+        one without these, too, with each call.
+        """
+        ends = [isinstance(event, StepTaken) for event in self.events]
+        if not any(ends):
+            ends = [getattr(event, "accumulates", False) for event in self.events]
+        has_ends = any(ends)
+        iterations: list[list[ObservedCall]] = [[]]
+        for event, is_end in zip(self.events, ends, strict=True):
+            iterations[-1] += [event] if isinstance(event, ObservedCall) else []
+            iterations += [[]] if is_end or not has_ends else []
+        return iterations
+
+    @property
     def failing_call(self) -> int:
         """The number of the backward call that raised; if none did, the number of the next call."""
         if self.status != "raised":
@@ -273,6 +293,27 @@ def equal_gradients(first: Gradients, second: Gradients, keys: set[str] | None =
     # If one is missing, the other is a gradient that a detach() took away.
     limits = ((ZERO if 0 in (a.norm, b.norm) else noise, a, b) for a, b in pairs)
     return not any(max(a.norm, b.norm) > limit and a.distance(b) >= SAME for limit, a, b in limits)
+
+
+def growing_calls(run: ProgramRun) -> Iterator[list[ObservedCall]]:
+    """Yield the last calls of a line, at most four, if each has a larger graph, of one origin."""
+    latest: dict[object, deque[ObservedCall]] = defaultdict(lambda: deque(maxlen=4))
+    for calls in run.iterations:
+        # An inner loop unrolls its graph on purpose: of it, only the last call counts.
+        last_gradients = {call.site: call for call in calls if not call.accumulates}
+        for call in (*last_gradients.values(), *(c for c in calls if c.accumulates)):
+            latest[call.site].append(call)
+    for last in latest.values():
+        pairs = [*itertools.pairwise(call.operations.total() for call in last)]
+        if pairs and all(a < b for a, b in pairs) and len({c.oldest_node for c in last}) == 1:
+            yield [*last]
+
+
+def is_multiple(first: Gradients, second: Gradients) -> bool:
+    """Whether ``second`` is the gradient ``first`` times a number that is not zero."""
+    sizes = [math.hypot(*(sample.norm for sample in g.values())) for g in (first, second)]
+    scaled = {key: sample.times(sizes[1] / (sizes[0] or 1.0)) for key, sample in first.items()}
+    return min(sizes) > ZERO and equal_gradients(scaled, second)
 
 
 def sum_of(first: Gradients, second: Gradients) -> Gradients:
