@@ -687,6 +687,19 @@ def test_the_advice_names_what_to_change(run, name, advice, strict):
     assert advice in run(program.source(fixed=False), strict).found.fix
 
 
+@pytest.mark.parametrize(("inplace", "by_a_layer"), [("layers[1](y)", True), ("y.relu_()", False)])
+def test_a_layer_that_changes_a_hooked_output_is_to_make_a_new_one(run, inplace, by_a_layer):
+    program = f"""
+layers = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True))
+layers[0].register_full_backward_hook(lambda *gradients: None)
+y = layers[0](torch.ones(1, 2, requires_grad=True))
+{inplace}
+"""
+    _, found, _ = run(_HEAD + program)
+    assert found.cause == "view_changed_inplace"
+    assert ("set inplace=False in the layer" in found.fix) is by_a_layer
+
+
 def test_a_line_that_has_not_run_made_nothing(run):
     program = """
 def fill(table):

@@ -98,6 +98,7 @@ CAUSES = (
             " torch.stack(), and use this result in place of the old tensor",
             needs=("in_a_loop_over_views",),
         ),
+        Fix("set inplace=False in the layer that changes {it|the view}", needs=("by_a_layer",)),
         Fix("make a new tensor and use it from there on: x = x * s in place of x *= s"),
     ),
     _unsupported(
