@@ -174,7 +174,7 @@ def version_of(tensor: torch.Tensor) -> int | None:
 
 def has_hooks(tensor: torch.Tensor) -> bool:
     """Whether a hook of the program receives the gradient of ``tensor``."""
-    return bool(tensor._backward_hooks)
+    return bool(tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None))
 
 
 _version = attrgetter("_version")

@@ -211,6 +211,12 @@ CAUSES = (
         Unproven("call optimizer.zero_grad() in each iteration, before backward()"),
     ),
     _silent(
+        "gradients_cleared_early",
+        "the gradients of each backward() call were cleared before the optimizer's step, so that"
+        " the steps had none and changed nothing",
+        Unproven("call optimizer.zero_grad() before backward(), or after optimizer.step()"),
+    ),
+    _silent(
         "autocast_stale",
         "autocast keeps the casts of weights until its block ends; after an optimizer's step the"
         " forward pass still used the casts of the old weights",

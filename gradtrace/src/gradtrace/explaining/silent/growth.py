@@ -47,11 +47,9 @@ def growing(graph: PendingBackward) -> Iterator[Diagnosis]:
     )
     if len(sizes) >= long and grows:
         # With create_graph=True, .grad has a graph, which may be the one that grows.
-        creating = (c for c in reversed(timeline.calls) if c.creates_graph and c.whole)
-        creator = next(creating, None)
+        creator = next((c for c in reversed(timeline.calls) if c.creates_graph and c.whole), None)
         facts = ("larger",) if creator is None else ("creates_graph",)
-        names = name_of(_carriers(graph))
-        began_at = (creator or call).location
+        names, began_at = name_of(_carriers(graph)), (creator or call).location
         yield graph.finding("graph_grows", began_at, facts=facts, carried_by=names)
         sizes.clear()  # so that the variables are not searched again at each call
 

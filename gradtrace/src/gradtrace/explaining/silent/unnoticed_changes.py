@@ -9,7 +9,7 @@ import torch
 from gradtrace import _torch
 from gradtrace._torch import LiveNode
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import Found, Location, namespace, user_frames, user_variables
+from gradtrace.autograd.frames import Location, namespace, user_frames, user_variables
 from gradtrace.autograd.nodes import ALIVE, PACKED
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
@@ -60,7 +60,10 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
             }
             holding = {name for name, holds in facts.items() if holds}
             cause = next(c.cause for c in CRITERIA["silent"] if holding.issuperset(c.facts))
-            names = (v.name for v in user_variables(sys._getframe(1)) if _holds(v, saved.storage))
+            without_graph = (
+                v for v in user_variables(sys._getframe(1)) if _torch.grad_fn_of(v.value) is None
+            )
+            names = (v.name for v in without_graph if storage_of(v.value)[0] == saved.storage)
             yield graph.finding(
                 cause,
                 began_at,
@@ -68,12 +71,6 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
                 facts=holding,
                 carried_by=next(names, None),
             )
-
-
-def _holds(variable: Found, storage: int) -> bool:
-    """Whether a variable is a tensor without a graph that has this storage."""
-    tensor = variable.value
-    return _torch.grad_fn_of(tensor) is None and storage_of(tensor)[0] == storage
 
 
 def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:
@@ -91,10 +88,9 @@ def _edit_of(
     timeline: Timeline, sequence_nr: int, storage: int, memory: Memory | None
 ) -> Modification | None:
     """Return the first change of the saved memory after the operation had saved it."""
-    for edit in timeline.edits_since(sequence_nr, storage):
-        if memory is None or edit.memory is None or memory.overlaps(edit.memory):
-            return edit
-    return None
+    edits = timeline.edits_since(sequence_nr, storage)
+    overlapping = (e for e in edits if not (memory and e.memory) or memory.overlaps(e.memory))
+    return next(overlapping, None)
 
 
 def _changed_export(

@@ -1,4 +1,4 @@
-"""Steps with gradients that are always zero, are not numbers, or belong to earlier steps, too."""
+"""Steps with gradients that are zero, missing, not numbers, or belong to earlier steps, too."""
 
 import contextlib
 import itertools
@@ -64,10 +64,11 @@ def note_gradients(graph: PendingBackward) -> None:
 
 def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
     """Yield findings about the gradients that an optimizer's step has used."""
-    steps = [step for step in timeline.steps if step.optimizer() is optimizer][-_STEPS:]
+    all_steps = [step for step in timeline.steps if step.optimizer() is optimizer]
+    steps = all_steps[-_STEPS:]
     numbers = [step.last_call for step in steps]
     pairs = [(p, p.grad) for p in parameters_of(optimizer) if p.grad is not None]
-    storages = storages_in(parameter for parameter, _ in pairs)
+    storages = storages_in([parameter for parameter, _ in pairs] or parameters_of(optimizer))
     since = timeline.calls_since(numbers[0] if len(steps) == _STEPS else 0)
     calls = [call for call in since if call.leaves & storages]
     if not calls:
@@ -78,15 +79,25 @@ def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterat
         if bad:
             place = calls[-1].branch or calls[-1].location
             yield finding("gradient_nan", steps[-1].location, place, names_of(bad))
+    if len(steps) < _STEPS or not all(
+        any(a < c.number <= b and (pairs or c.whole) for c in calls)
+        for a, b in itertools.pairwise(numbers)
+    ):
+        return
     if (
-        len(steps) == _STEPS
-        and timeline.cleared.get(optimizer, 0) <= numbers[0]
+        timeline.cleared.get(optimizer, 0) <= numbers[0]
         and len({step.gradients for step in steps}) == 1  # the program has replaced none
-        and all(any(a < c.number <= b for c in calls) for a, b in itertools.pairwise(numbers))
         and not any(_is_written(timeline, g, steps[0].sequence_nr) for _, g in pairs)
     ):
         names = names_of(parameter for parameter, _ in pairs)
         yield finding("gradients_not_cleared", steps[-1].location, calls[-1].location, names)
+    elif (
+        timeline.cleared.get(optimizer, 0) > numbers[-2]  # its own parameters were reached
+        and all(step.storages == frozenset() for step in all_steps)
+        and type(optimizer).__module__.startswith("torch.")  # it reads only .grad
+        and not any(map(_torch.has_hooks, parameters_of(optimizer)))  # they may have stepped
+    ):
+        yield finding("gradients_cleared_early", steps[-1].location, calls[-1].location)
 
 
 def _is_written(timeline: Timeline, gradient: torch.Tensor, since: int) -> bool:

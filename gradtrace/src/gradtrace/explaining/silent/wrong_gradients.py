@@ -18,12 +18,7 @@ from gradtrace.autograd.traversal import roots_of, upstream, walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training, storages_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.watching.record import (
-    OF_SCALED_TAG,
-    SCALED_TAG,
-    Timeline,
-    parameters_of,
-)
+from gradtrace.watching.record import OF_SCALED_TAG, SCALED_TAG, Timeline, parameters_of
 
 _NEVER = 2**63  # a call that no program reaches
 _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer may make thousands
@@ -185,14 +180,12 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
     since = timeline.calls_since(timeline.cleared[optimizer])
     followed = [call for call in since if call.leaves & storages]
     pairs = [
-        (call, x(), (x, y) in call.fed_by)
+        (call, feeding, (x, y) in call.fed_by)
         for call in since
         for x, y in (*call.fed_by, *call.separate)
-        if y() is optimizer
+        if y() is optimizer and (feeding := x()) is not None
     ]
     for other, feeding, is_fed in pairs:
-        if feeding is None:
-            continue
         foreign = storages_of(feeding)
         numbers = [s.last_call for s in timeline.steps if s.optimizer() is feeding]
         names = {o: names_of(parameters_of(o)) or "" for o in (optimizer, feeding)}
