@@ -669,6 +669,7 @@ def test_the_advice_leaves_no_parameter_without_gradient(run, program, advice, s
         ("encoder_and_decoder_with_an_optimizer_each", "if only the other loss is to train it"),
         ("three_networks_with_an_optimizer_each", "if both are to train what z was"),
         ("heads_step_before_their_trunk", "if both are to train what features was"),
+        ("target_network_of_two_critics", "detach y directly after the computation, because no"),
         ("codebook_trained_in_the_forward_pass", "the first loss reads it, because the optimizer"),
         ("sum_of_states_beside_the_loss", "memory.total = memory.total.detach()"),
         ("weights_of_learned_steps", "tensor.detach().requires_grad_() for key, tensor in"),
@@ -698,6 +699,20 @@ y = layers[0](torch.ones(1, 2, requires_grad=True))
     _, found, _ = run(_HEAD + program)
     assert found.cause == "view_changed_inplace"
     assert ("set inplace=False in the layer" in found.fix) is by_a_layer
+
+
+def test_a_shared_part_without_an_optimizer_is_not_trained_by_a_step(run):
+    program = """
+target = torch.ones(3, requires_grad=True)
+critics = [nn.Linear(3, 1), nn.Linear(3, 1)]
+opts = [torch.optim.SGD(critic.parameters(), 0.1) for critic in critics]
+y = target.exp().sum()
+first, second = (F.mse_loss(critic(torch.randn(3)).sum(), y) for critic in critics)
+first.backward()
+opts[0].step()
+second.backward()
+"""
+    assert "second_trains_others" not in run(_HEAD + program).found.facts
 
 
 def test_a_line_that_has_not_run_made_nothing(run):

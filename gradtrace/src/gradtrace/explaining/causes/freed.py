@@ -135,6 +135,14 @@ CAUSES = (
             needs=("a_loss_is_added",),
         ),
         Fix(
+            "detach {tensor|the shared part} directly after the computation, because no optimizer"
+            " trains what it was computed from (as for a target network)",
+            needs=("never_trained",),
+            proof=("every_entry_is_named",),
+            otherwise="add the losses and call backward() once, if both are to train what"
+            " {tensor|the shared part} was computed from",
+        ),
+        Fix(
             "detach {tensor|the shared part} where {first|the first loss} reads it,"
             " {because|because the optimizer of that loss does not train it}",
             needs=("first_trains_others",),

@@ -137,6 +137,35 @@ CAUSES = (
         ),
     ),
     _unsupported(
+        "transform_not_scalar",
+        "torch.func.grad differentiates a function that returns a single number, but this function"
+        " returned a tensor with dimensions",
+        Fix(
+            "return a scalar from that function, for example loss.mean()",
+            otherwise="for the gradient of each sample, let the function return the loss of one"
+            " sample, without a dimension, and call torch.func.vmap(torch.func.grad(f), in_dims=…)",
+        ),
+    ),
+    _unsupported(
+        "vmap_reads_a_number",
+        "torch.func.vmap runs a function once for all samples, so it cannot read the number of one"
+        " sample, as .item() or an if on a tensor does",
+        Fix(
+            "select by torch.where(condition, a, b) instead of an if on a tensor, and use the"
+            " tensor itself instead of the number that .item() returns"
+        ),
+    ),
+    _unsupported(
+        "integers_require_grad",
+        "only tensors of floating-point or complex numbers can require grad, and this one has"
+        " another dtype",
+        Fix(
+            "create that tensor with a floating-point dtype, or convert it first: x.float()",
+            otherwise="if it is an argument under torch.func.grad that needs no gradient, choose"
+            " the argument to differentiate by argnums",
+        ),
+    ),
+    _unsupported(
         "nan_in_backward",
         "anomaly mode found the first gradient that is not a number",
         Unproven(

@@ -476,6 +476,8 @@ class ReuseEvidence(Evidence):
     @cached_property
     def second_trains_others(self) -> bool:
         """Whether an optimizer of the new part has not stepped, but all of the shared part have."""
+        if not self._owners:
+            return False
         if self._stepped:
             stepped = all(owner in self._stepped for owner in self._owners)
             return stepped and any(o not in self._stepped for o in self._optimizers_of_new)
