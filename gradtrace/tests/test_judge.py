@@ -1418,28 +1418,6 @@ def test_an_inner_loop_of_gradients_unrolls_its_graph_on_purpose(ended_by):
         assert has_grown == (is_carried or ended_by is None)
 
 
-def test_the_newest_term_of_a_mean_is_a_question_if_its_gradient_is_a_multiple():
-    """The first gradient of the mean shows the weight of the loss; other losses are rejected."""
-    for gradient, status in (
-        ((10.0, 20.0), OPEN),
-        ((10.0, 19.0), REJECTED),
-        ((0.0, 0.0), REJECTED),
-    ):
-        events = [
-            event
-            for number, loss in ((1, 30.0), (2, 25.0))
-            for event in (
-                backward(number, loss, gradients={"w": sample(*gradient)}),
-                step(0, number, w=sample(*gradient)),
-            )
-        ]
-        run = program(*events)
-        candidate = Candidate(kinds.NEWEST_TERM, "an edit", {}, "is the mean only reported?")
-        judgement = Judge(ORIGINAL, REFERENCE).judge(candidate, run)
-        assert judgement.status == status, judgement.reasons
-        assert not any("unchanged" in line for line in judgement.evidence)
-
-
 @pytest.mark.parametrize("is_later_equal", [False, True])
 def test_a_gradient_that_may_be_differentiated_is_a_question(is_later_equal):
     """The failing call returns its gradient; the loss that uses it comes after it."""

@@ -38,7 +38,6 @@ from gradtrace.repair.run.observations import (
     equal_gradients,
     equal_losses,
     growing_calls,
-    is_multiple,
     last_of_equal_weights,
     sum_of,
     trains_alike,
@@ -293,10 +292,6 @@ class Judge:
         """Return an objection to a loss whose value or gradient is not the program's own."""
         if candidate.repair in _ADDITIONS:
             return self._other_sum(candidate, run)
-        if candidate.repair == kinds.NEWEST_TERM:
-            pairs = self._pairs(run)[: self.failing_call - 1]
-            alike = (is_multiple(a.gradients, b.gradients) for a, b in pairs if b.accumulates)
-            return None if all(alike) else "changes the direction of a gradient"
         changed = self._first_changed_gradient(candidate, run)
         for expected, call in self._pairs(run, self._is_compared_to_end(candidate)):
             if not equal_losses(expected, call):
@@ -575,7 +570,7 @@ class Judge:
         compared = self.failing_call if candidate.repair.keeps else self.failing_call - 1
         compared = self._first_changed_gradient(candidate, run) or compared
         compared = min(compared, len(self._pairs(run)))
-        if compared > 0 and not is_sum and candidate.repair != kinds.NEWEST_TERM:
+        if compared > 0 and not is_sum:
             losses = "loss is" if compared == 1 else f"{compared} losses are"
             lines.append(f"the first {losses} unchanged")
         if is_sum and len(self.original.calls) > len(run.calls) > 0:

@@ -35,7 +35,6 @@ DETACH_ONCE = Repair(
     "detach_once", 14, "what the tensor was computed from is not to be trained", cuts=True
 )
 DETACH_STATE = Repair("detach_state", 15, "the state carries over, but not its graph", cuts=True)
-NEWEST_TERM = Repair("newest_term", 16, "the mean is only reported", keeps=False)
 ADD_LOSSES = Repair("add_losses", 17, "each loss is to train all parameters that it reaches")
 DETACH_SHARED = Repair("detach_shared", 18, "each loss is to train its own parameters", cuts=True)
 TOTAL_ALONE = Repair("total_alone", 17, "the total is the whole objective")

@@ -36,53 +36,37 @@ def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
         types = failure.variables(statement)
         names = [name for name in carried_names(loop) if name in types]
         lines = [_DETACHED[types[name]].format(name) for name in names]
-        yield from _in_each_iteration(statement, lines, kinds.DETACH_STATE, loop)
+        question = _question_of_mean(statement)
+        yield from _in_each_iteration(statement, lines, kinds.DETACH_STATE, loop, question)
 
 
-def train_newest_term(failure: Failure) -> Iterator[Candidate]:
-    """Call backward on the newest term of a running mean, which is then only reported."""
-    for statement in failure.running[:1] if failure.family == "freed" else ():
-        source, call = statement.source, call_of(statement.source, statement.node, "backward")
-        if call is None or not isinstance(call.func, ast.Attribute):
-            continue
-        loss, mean = call.func.value, source.code(call.func.value)
-        making = [node for node in source.before(statement.node) if mean in writes(node)]
-        node = making[-1] if making else None
-        if not isinstance(node, ast.Assign) or mean not in reads(node.value):
-            continue
-        value = node.value
-        if _is_sum(value, mean):
-            continue
-        variables = failure.variables(statement).keys() - {mean}
-        uses = [name for name in source.all(ast.Name, value) if name.id in variables]
-        terms = [*dict.fromkeys(name.id for name in uses)]
-        edits = [part for name in uses for part in source.call_method(name, "detach")]
-        calls = [part for part in source.all(ast.Call, value) if mean not in reads(part)]
-        if not terms and calls and "loss" not in reads(source.tree) | writes(source.tree):
-            terms = ["loss"]
-            edits = source.insert(node, before=[f"loss = {source.code(calls[0])}"])
-            edits += source.replace(calls[0], "loss.detach()")
-        if len(terms) == 1:
-            edits += source.replace(loss, terms[0])
-            title = f"{terms[0]}.backward(), not {mean}"
-            question = f"is {mean} only reported, and {terms[0]} the loss?"
-            yield from edit(kinds.NEWEST_TERM, title, edits, question)
+def _question_of_mean(statement: Statement) -> str | None:
+    """Return a question if the loss of a statement is a running mean of losses, or None.
 
-
-def _is_sum(value: ast.expr, name: str) -> bool:
-    """Whether a value adds to a variable, which keeps its weight; in a mean, its weight fades."""
-    while isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
-        if name not in reads(value.right):
-            value = value.left
-        elif name not in reads(value.left):
-            value = value.right
-        else:
-            return False
-    return ast.unparse(value) == name
+    Without its older part, a mean gives each step a fraction of the newest loss's gradient.
+    """
+    source = statement.source
+    call = call_of(source, statement.node, "backward")
+    if call is None or not isinstance(call.func, ast.Attribute):
+        return None
+    loss = source.code(call.func.value)
+    values = [
+        n.value
+        for n in source.before(statement.node)
+        if isinstance(n, ast.Assign) and loss in writes(n) and loss in reads(n.value)
+    ]
+    # In a sum, each term keeps its weight.
+    text = source.code(values[-1]) if values else f"{loss} + …"
+    is_sum = text.startswith(f"{loss} + ") or text.endswith(f" + {loss}")
+    return None if is_sum else f"is {loss}, a running mean, to be trained, not its newest term?"
 
 
 def _in_each_iteration(
-    statement: Statement, lines: list[str], kind: kinds.Repair, loop: Loop | None = None
+    statement: Statement,
+    lines: list[str],
+    kind: kinds.Repair,
+    loop: Loop | None = None,
+    question: str | None = None,
 ) -> Iterator[Candidate]:
     """Insert lines after the statement or, as a second candidate, at the beginning of its loop."""
     source, title = statement.source, "; ".join(lines)
@@ -90,13 +74,13 @@ def _in_each_iteration(
     member = statement.node if loop is None else source.member_of(loop.body, statement.node)
     # Before a step, a new state would be one of the old weights.
     if loop is None or kind != kinds.RESET_STATE:
-        yield from edit(kind, title, source.insert(member, after=lines))
+        yield from edit(kind, title, source.insert(member, after=lines), question)
     if kind == kinds.DETACH_STATE and any(method_called(c) == "grad" for c in source.all(ast.Call)):
         leaves = [line.replace(".detach()", ".detach().requires_grad_()") for line in lines]
         yield from edit(kind, "; ".join(leaves), source.insert(member, after=leaves))
     if loop is not None:
         title = f"{title} at the beginning of each iteration"
-        yield from edit(kind, title, source.first_in(loop.body, lines))
+        yield from edit(kind, title, source.first_in(loop.body, lines), question)
 
 
 class _Attribute(NamedTuple):

@@ -45,10 +45,7 @@ class Sample(NamedTuple):
         return Sample(tuple(a - b for a, b in zip(self.values, other.values, strict=True)))
 
     def plus(self, other: "Sample | None") -> "Sample":
-        return self if other is None else self.minus(other.times(-1.0))
-
-    def times(self, factor: float) -> "Sample":
-        return Sample(tuple(factor * x for x in self.values))
+        return self if other is None else self.minus(Sample(tuple(-x for x in other.values)))
 
     def distance(self, other: "Sample") -> float:
         """Return the distance relative to the larger norm: 0 for equal samples, at most 2."""
@@ -307,13 +304,6 @@ def growing_calls(run: ProgramRun) -> Iterator[list[ObservedCall]]:
         pairs = [*itertools.pairwise(call.operations.total() for call in last)]
         if pairs and all(a < b for a, b in pairs) and len({c.oldest_node for c in last}) == 1:
             yield [*last]
-
-
-def is_multiple(first: Gradients, second: Gradients) -> bool:
-    """Whether ``second`` is the gradient ``first`` times a number that is not zero."""
-    sizes = [math.hypot(*(sample.norm for sample in g.values())) for g in (first, second)]
-    scaled = {key: sample.times(sizes[1] / (sizes[0] or 1.0)) for key, sample in first.items()}
-    return min(sizes) > ZERO and equal_gradients(scaled, second)
 
 
 def sum_of(first: Gradients, second: Gradients) -> Gradients:
