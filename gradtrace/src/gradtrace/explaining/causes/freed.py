@@ -101,7 +101,7 @@ CAUSES = (
             " no parameter that is trained",
             needs=("others_are_trained",),
             proof=("optimizers_are_known", "every_entry_is_named", "never_stepped"),
-            otherwise="recompute {it|the tensor} in each iteration, if it is to be trained",
+            otherwise="recompute {it|the tensor} {often|in each iteration}, if it is to be trained",
         ),
         Fix(
             "recompute {it|the tensor} {often|in each iteration}, before it is used",

@@ -191,14 +191,14 @@ class ModifiedEvidence(Evidence):
         calls = [place for file in self.files for place in source.calls_of(file, layers)]
         return calls[0] if len(calls) == 1 else None
 
-    @property
+    @cached_property
     def _layers_named(self) -> list[tuple[str, str]]:
         """The layers whose operation wrote last into a saved input, as the error says."""
         if self.a_leaf or self._is_result or any(map(self._is_named, self._all_writes)):
             return []
         return [layer for layer in self._layers if layer[1].lower() == self._operation]
 
-    @property
+    @cached_property
     def _writes(self) -> list[source.Write]:
         """The writes at the line that made the change."""
         return [] if self.began_at is None else source.writes_at(self.began_at)
