@@ -9,7 +9,6 @@ from test_explanations import said_of
 from backward_twice.checks import compare, question
 from backward_twice.checks.asking import LOOKS_LIKE
 from backward_twice.checks.plain import dumps, loads
-from backward_twice.checks.recognition import wrong_answer
 from backward_twice.misconceptions import misconceptions_of
 
 RESULTS = [None, 0, [], "text", torch.ones(()), lambda: 0]
@@ -76,7 +75,7 @@ def test_a_misconception_lacks_no_name(exercise, name):
     asked = question(f"{exercise}.{name}")
     for misconception in misconceptions_of(f"{exercise}.{name}"):
         try:
-            asked.observe(wrong_answer(misconception, asked.answer), asked.inputs(0))
+            asked.observe(misconception.answer(asked.answer), asked.inputs(0))
         except Exception as error:
             assert not isinstance(error, NameError), misconception.name
 

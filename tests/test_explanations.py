@@ -11,7 +11,7 @@ from test_exercises import NAMED, WRONG, answer_in, solution
 from backward_twice.checks import calls, check, compare, question
 from backward_twice.checks.asking import LOOKS_LIKE, SMALLEST_CASE
 from backward_twice.checks.plain import loads
-from backward_twice.checks.recognition import replies, wrong_answer
+from backward_twice.checks.recognition import replies
 from backward_twice.misconceptions import misconceptions_of
 
 SEEDS = (0, 1)
@@ -30,7 +30,7 @@ def test_every_misconception_that_runs_gets_its_reply_alone(exercise, name):
     asked, number = question(name), 0
     inputs = [asked.inputs(seed) for seed in SEEDS]
     for misconception in misconceptions_of(name):
-        answer = wrong_answer(misconception, asked.answer)
+        answer = misconception.answer(asked.answer)
         try:
             observed = [asked.observe(answer, each) for each in inputs]
         except Exception:
@@ -62,7 +62,7 @@ def test_the_check_says_the_belief_and_the_way_to_the_inputs():
     [detached] = [
         m for m in misconceptions_of("two_losses.one_update") if m.name == "detach_the_output"
     ]
-    answer = wrong_answer(detached, "one_update")
+    answer = detached.answer("one_update")
     said = said_of("two_losses.one_update", answer)
     assert f'{LOOKS_LIKE} "Detach what is shared."  It runs, and the trunk learns nothing' in said
     assert said.splitlines()[-1].strip() == (
@@ -128,7 +128,7 @@ def cases(exercise, name, said=None):
     asked = question(f"{exercise}.{name}")
     for seed in range(20):
         inputs = loads(asked.inputs(seed))
-        expected = asked.expect(**loads(asked.inputs(seed)))
+        expected = asked.right(asked.inputs(seed))
         for what, right in expected.items():
             yield asked.program(what, said, **inputs), right, what, inputs
 

@@ -60,9 +60,9 @@ def ran(job, **changed):
 
 
 def right(ask, inputs):
-    from backward_twice.checks.plain import dumps, loads
+    from backward_twice.checks.plain import dumps
 
-    return dumps(ask.expect(**loads(inputs)))
+    return dumps(ask.right(inputs))
 
 
 def raised(name, text):
@@ -215,7 +215,7 @@ def test_a_result_is_of_bounded_size():
     assert len(json.dumps(result)) < 30_000
 
 
-def test_an_exercise_is_graded_anew_when_its_own_checks_change(tmp_path, monkeypatch):
+def test_an_exercise_is_graded_anew_when_its_checks_or_solution_change(tmp_path, monkeypatch):
     for name in ("task", "plain", "helper", "other"):
         (tmp_path / f"{name}.py").touch()
     (tmp_path / "__init__.py").write_text("from backward_twice.checks.task import Task")
@@ -230,7 +230,9 @@ def test_an_exercise_is_graded_anew_when_its_own_checks_change(tmp_path, monkeyp
         with (tmp_path / name).open("a") as file:
             file.write("\n1")
         known.add(fresh("mine"))
-    assert len(known) == 6
+    monkeypatch.setattr(grader, "code_cells", lambda exercise: [["answer", exercise]])
+    known.add(fresh("mine"))
+    assert len(known) == 7
 
 
 # In the sandbox

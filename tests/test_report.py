@@ -9,7 +9,6 @@ from test_submissions import CHECKOUT, NAME
 
 from backward_twice.checks import question
 from backward_twice.checks.asking import LOOKS_LIKE
-from backward_twice.checks.recognition import wrong_answer
 from backward_twice.grading import class_report
 from backward_twice.grading.feedback.student_page import page
 from backward_twice.grading.judging import grader
@@ -24,7 +23,7 @@ def believed(asked, name, what):
     """The results of an answer with this misconception for the draws of a job's question."""
     [misconception] = [m for m in misconceptions_of(f"{NAME}.{name}") if what in m.reply]
     ask = question(f"{NAME}.{name}")
-    answer = wrong_answer(misconception, ask.answer)
+    answer = misconception.answer(ask.answer)
     [step] = [s for s in asked["steps"] if s["kind"] == "question" and s["id"] == name]
     return {name: {"observed": [ask.observe(answer, inputs) for inputs in step["draws"]]}}
 

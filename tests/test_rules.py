@@ -14,9 +14,6 @@ import pytest
 from test_exercises import SOLUTIONS, role
 
 from backward_twice.checks import question
-from backward_twice.checks.plain import loads
-from backward_twice.checks.recognition import wrong_answer
-from backward_twice.checks.task import as_torch_begins
 from backward_twice.misconceptions import misconceptions_of, with_change
 
 REFUSED = tomllib.loads(Path(__file__).with_name("refused_answers.toml").read_text("utf-8"))
@@ -64,13 +61,12 @@ def refused(name, rule):
         found = with_change(name, f"changed: {rule}", entry["change"].strip("\n").splitlines())
     else:
         [found] = [m for m in misconceptions_of(name) if m.name == entry["misconception"]]
-    return wrong_answer(found, question(name).answer), entry
+    return found.answer(question(name).answer), entry
 
 
 def known(asked, inputs):
     """The question with its truth for these inputs, which takes as long as an answer."""
-    with as_torch_begins():
-        truth = asked.expect(**loads(inputs))
+    truth = asked.right(inputs)
     return replace(asked, expect=lambda **_: truth)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backward_twice import cell_sources
+from backward_twice import cell_sources, misconceptions
 from backward_twice.grading import GradingError, limited
 from backward_twice.grading.intake.reading import Reader
 from backward_twice.grading.intake.rebuild import answers
@@ -655,6 +655,18 @@ def test_a_master_that_cannot_be_graded_by_is_refused(tmp_path):
         path.write_text(text.replace(old, new), encoding="utf-8")
         with pytest.raises(masters.GradingError, match=said):
             masters.read_masters(tmp_path)
+
+
+def test_a_question_that_nothing_answers_is_refused(tmp_path, monkeypatch):
+    """Else every answer to it would be wrong."""
+    monkeypatch.setattr(misconceptions, "FOLDER", tmp_path / "src" / "package" / "misconceptions")
+    misconceptions.code_cells.cache_clear()
+    path = CHECKOUT / "solutions" / NAME / f"{NAME}.ipynb"
+    with pytest.raises(masters.GradingError, match="no stored solution"):
+        masters.read_master(path)
+    monkeypatch.undo()
+    misconceptions.code_cells.cache_clear()
+    assert masters.read_master(path).questions
 
 
 def test_what_only_the_solution_shows_is_not_run():

@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from backward_twice.checks import question
-from backward_twice.checks.recognition import wrong_answer
 from backward_twice.misconceptions import misconceptions_of
 from gradtrace import snapshot
 
@@ -769,7 +768,7 @@ def test_who_hands_in_often_has_no_luck(name):
     for misconception in misconceptions_of(name):
         for seed in range(1000, 1060):
             with suppress(RuntimeError):
-                assert wrong(name, wrong_answer(misconception, question(name).answer), seed)
+                assert wrong(name, misconception.answer(question(name).answer), seed)
 
 
 def test_what_is_to_be_predicted_cannot_be_built():

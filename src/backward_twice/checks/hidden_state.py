@@ -4,9 +4,8 @@ from functools import partial
 
 import torch
 from torch import nn
-from torch.func import functional_call
 
-from backward_twice.checks.networks import descended, fill, leaves
+from backward_twice.checks.networks import fill
 from backward_twice.checks.task import Task
 
 
@@ -48,31 +47,8 @@ def _run(answer, weights, chunks, rate, kind):
     return dict(zip(weights, parameters, strict=True))
 
 
-def _expect(weights, chunks, rate, kind):
-    names, weights = list(weights), leaves(weights.values())
-    hidden, inputs = weights[1].shape[1], weights[0].shape[1]
-    recurrent, state = kind(inputs, hidden).double(), None
-    for chunk in chunks:
-        state = _started_again(state, chunk.get("starts"))
-        arguments = (chunk["x"].double(), state)
-        parameters = dict(zip(names[:4], weights[:4], strict=True))
-        outputs, state = functional_call(recurrent, parameters, arguments)
-        error = outputs @ weights[4].T + weights[5] - chunk["y"]
-        weights = descended(weights, error.square().mean(), rate)
-    return dict(zip(names, weights, strict=True))
+train_on_chunks = Task("train_on_chunks", _draw_lstm, run=partial(_run, kind=nn.LSTM))
 
-
-def _started_again(state, starts):
-    """Return the state detached, and zero where a series starts; an LSTM's is only detached."""
-    if isinstance(state, tuple):
-        return tuple(part.detach() for part in state)
-    return state if state is None else state.detach() * ~starts[:, None]
-
-
-def _task(answer, draw, kind):
-    return Task(answer, draw, partial(_expect, kind=kind), partial(_run, kind=kind))
-
-
-train_on_chunks = _task("train_on_chunks", _draw_lstm, nn.LSTM)
-
-train_with_restarts = _task("train_with_restarts", partial(_draw, gates=3), nn.GRU)
+train_with_restarts = Task(
+    "train_with_restarts", partial(_draw, gates=3), run=partial(_run, kind=nn.GRU)
+)

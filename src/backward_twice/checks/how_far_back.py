@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from backward_twice.checks.networks import fill, leaves
+from backward_twice.checks.networks import fill
 from backward_twice.checks.task import Task
 
 _KINDS = ("carry", "clone", "detach", "data", "zeros", "no_grad", "detach output")
@@ -110,18 +110,4 @@ def _run_gradients(answer, weights, programs):
     }
 
 
-def _expect_gradients(weights, programs):
-    w, u, b, c = (weight.double() for weight in weights)
-    expected = {}
-    for program in programs:
-        [x] = leaves([program["x"]])
-        state = torch.zeros(len(w)).double()
-        for number, step in enumerate(x):
-            state = state.detach() if number in program["cuts"] else state
-            state = (w @ step + b + u @ state + c).tanh()
-        [gradient] = torch.autograd.grad(state.square().sum(), x)
-        expected[f"gradient, cuts before {program['cuts']}"] = gradient
-    return expected
-
-
-input_gradients = Task("input_gradients", _draw_gradients, _expect_gradients, _run_gradients)
+input_gradients = Task("input_gradients", _draw_gradients, run=_run_gradients)

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from backward_twice.checks.cases import task_of_cases
-from backward_twice.checks.networks import LAYERS, descended, leaves, output_of, two_layers
+from backward_twice.checks.networks import two_layers
 from backward_twice.checks.task import Task
 from backward_twice.checks.witness import most_held
 
@@ -89,10 +89,10 @@ what_grows = task_of_cases("what_grows", "trainer", _draw_grows, _growing, ask=_
 
 _GRAPHS = "the graphs hold no more than two passes at once"
 _HOOK = "after training, the network keeps no output of its first layer alive"
+_CLUES = ("losses with a graph", "the average has a graph", "passes in evaluation mode")
 _MOST_PASSES = 2.5
 _STEPS, _ROWS, _TIMES = 6, 40, 16
 """Steps and rows of the run whose graphs are counted; how much wider its first layer is."""
-_PENALTY = 0.01
 
 
 def _draw_train(draws):
@@ -137,35 +137,19 @@ def _run_train(answer, weights, batches, validation, decay, rate):
     one_pass = most_held(lambda: F.mse_loss(wide(data[0]), data[1]))
     peaks = []
     is_released = _is_released(wide, lambda: peaks.append(most_held(train_wide)))
-    return {
+    results = {
         **dict(net.named_parameters()),
         **{f"validation loss {n}": loss for n, loss in enumerate(history, 1)},
         "average": average,
         _GRAPHS: peaks[0] < _MOST_PASSES * one_pass,
         _HOOK: is_released and _is_released(net, lambda: net(batches[0][0])),
-        # Not judged: they tell misconceptions apart.
-        "losses with a graph": sum(getattr(loss, "requires_grad", False) for loss in history),
-        "the average has a graph": getattr(average, "requires_grad", False),
-        "passes in evaluation mode": sum(evaluated),
     }
+    clues = (
+        sum(getattr(loss, "requires_grad", False) for loss in history),
+        getattr(average, "requires_grad", False),
+        sum(evaluated),
+    )
+    return results | dict(zip(_CLUES, clues, strict=True))
 
 
-def _expect_train(weights, batches, validation, decay, rate):
-    weights = leaves(weights)
-    expected, average = {}, None
-
-    def mean_square(x, target):
-        return (output_of(weights, x.double()) - target).square().mean()
-
-    for number, (x, target) in enumerate(batches, 1):
-        features = x.double() @ weights[0].T + weights[1]
-        loss = mean_square(x, target) + _PENALTY * features.square().mean()
-        weights = descended(weights, loss, rate)
-        held_out = mean_square(*validation).item()
-        expected[f"validation loss {number}"] = held_out
-        average = held_out if average is None else decay * average + (1 - decay) * held_out
-    trained = dict(zip(LAYERS, weights, strict=True))
-    return {**trained, **expected, "average": average, _GRAPHS: True, _HOOK: True}
-
-
-train = Task("train", _draw_train, _expect_train, _run_train)
+train = Task("train", _draw_train, run=_run_train, clues=_CLUES)

@@ -6,9 +6,7 @@ amount of data that the graphs of wide chunks save shows whether each chunk has 
 """
 
 import torch
-from torch.nn import functional as F
 
-from backward_twice.checks.networks import descended, leaves
 from backward_twice.checks.task import Task
 from backward_twice.checks.witness import most_held
 
@@ -31,15 +29,7 @@ def _run_unit_rows(answer, direction, scale, batches, rate):
     return {"direction": direction, "scale": scale, "returned weight": weight}
 
 
-def _expect_unit_rows(direction, scale, batches, rate):
-    direction, scale = leaves([direction, torch.tensor(scale)])
-    for x, target in batches:
-        loss = (scale * x.double() @ F.normalize(direction).T - target).square().mean()
-        direction, scale = descended([direction, scale], loss, rate)
-    return {"direction": direction, "scale": scale, "returned weight": F.normalize(direction)}
-
-
-train_unit_rows = Task("train_unit_rows", _draw_unit_rows, _expect_unit_rows, _run_unit_rows)
+train_unit_rows = Task("train_unit_rows", _draw_unit_rows, run=_run_unit_rows)
 
 
 def _draw_sampled(draws):
@@ -81,14 +71,4 @@ def _trained(answer, mean, rho, chunks, updates, seed, rate):
     return parameters
 
 
-def _expect_sampled(mean, rho, chunks, updates, seed, rate):
-    generator = torch.Generator().manual_seed(seed)
-    mean, rho = leaves([mean, rho])
-    for _ in range(updates):
-        weight = mean + F.softplus(rho) * torch.randn(mean.shape, generator=generator)
-        loss = sum((x.double() @ weight - target).square().mean() for x, target in chunks)
-        mean, rho = descended([mean, rho], loss, rate)
-    return {"mean": mean, "rho": rho, _APART: True}
-
-
-train_sampled = Task("train_sampled", _draw_sampled, _expect_sampled, _run_sampled)
+train_sampled = Task("train_sampled", _draw_sampled, run=_run_sampled)

@@ -6,12 +6,10 @@ norm, whose running mean moves with each forward pass, and its runs are counted,
 often it has rated.
 """
 
-from functools import partial
-
 import torch
 from torch import nn
 
-from backward_twice.checks.networks import Weights, fill, leave_gradients, tensors_of
+from backward_twice.checks.networks import fill, leave_gradients, tensors_of
 from backward_twice.checks.task import Task
 from backward_twice.checks.witness import rows_of_runs
 
@@ -51,21 +49,6 @@ def _run(answer, weights, updates, rate):
     return {**tensors_of(weights, actor=actor, critic=critic), _RATINGS: len(ratings)}
 
 
-def _expect(weights, updates, rate, ratings):
-    """Compute the expected result, with ``ratings`` forward passes of the critic in each update."""
-    now = Weights(weights)
-    for inputs in updates:
-        actions = now.linear("actor[0]", inputs["states"]).tanh()
-        hidden = now.linear("critic[0]", torch.cat([inputs["states"], actions], dim=1))
-        for _ in range(ratings):
-            scaled = now.batch_norm("critic[1]", hidden)
-        rating = now.linear("critic[3]", scaled.tanh())
-        of_critic = (rating - inputs["rewards"]).square().mean()
-        now.descend("critic", of_critic, rate)
-        now.descend("actor", -rating.mean(), rate)
-    return {**now, _RATINGS: ratings * len(updates)}
+update = Task("update", _draw, run=_run)
 
-
-update = Task("update", _draw, partial(_expect, ratings=2), _run)
-
-one_rating = Task("one_rating", _draw, partial(_expect, ratings=1), _run)
+one_rating = Task("one_rating", _draw, run=_run)

@@ -2,8 +2,6 @@
 
 import warnings
 from collections.abc import Sequence
-from functools import cache, partial
-from typing import Any
 
 from backward_twice.checks.comparison import alike
 from backward_twice.checks.plain import Plain, loads
@@ -11,17 +9,6 @@ from backward_twice.checks.task import Task
 from backward_twice.misconceptions import Misconception, misconceptions_of
 
 _MOST_REPLIES = 3
-
-
-_compiled = cache(partial(compile, filename="<string>", mode="exec"))
-
-
-def wrong_answer(misconception: Misconception, name: str) -> Any:
-    """Run the misconception's cell, and return what it defines as ``name``."""
-    namespace: dict[str, Any] = {"__name__": "misconception"}
-    for source in (misconception.context, misconception.source):
-        exec(_compiled(source), namespace)
-    return namespace[name]
 
 
 def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str]) -> list[str]:
@@ -46,7 +33,7 @@ def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str
 def _gives(misconception: Misconception, task: Task, observed: Plain, inputs: str) -> bool:
     """Whether the misconception's answer gives the observed result; False if it raises an error."""
     try:
-        answer = wrong_answer(misconception, task.answer)
+        answer = misconception.answer(task.answer)
         return alike(loads(task.observe(answer, inputs)), observed)
     except Exception:  # most misconceptions end in an error, so there is nothing to compare
         return False

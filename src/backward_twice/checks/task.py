@@ -2,18 +2,19 @@
 
 The learner's notebook and the grader ask the same :class:`Task`.  Inputs are drawn from a seed, the
 answer is called with them (:attr:`Task.run`), and its result, plain data, is compared with the
-right one (:attr:`Task.expect`), which the learner's code never sees.  In the notebook all of this
-happens in one process (:func:`check`); the grader draws other inputs, calls the answer in a sandbox
-and judges outside it.
+right one (:meth:`Task.right`), which the learner's code never sees: that of the stored solution, or
+a fact that is measured (:attr:`Task.expect`).  In the notebook all of this happens in one process
+(:func:`check`); the grader draws other inputs, calls the answer in a sandbox and judges outside it.
 """
 
 import importlib
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import gradtrace
 from backward_twice.checks.comparison import Finding, compare, kind_of
 from backward_twice.checks.generator import InputGenerator
 from backward_twice.checks.plain import Plain, dumps, loads
+from backward_twice.misconceptions import with_change
 
 _RESULT = "what came out"
 _NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
@@ -43,20 +45,24 @@ class Task:
         answer: the name that the learner's answer cell defines.
         draw: takes an :class:`InputGenerator`, a seeded :class:`torch.Generator`, returns the
             inputs: plain data by name.
-        expect: takes the inputs by name, returns the right results: plain data by name.  The grader
-            runs it outside the sandbox.
+        expect: takes the inputs by name, returns the right results: plain data by name.  By default
+            these are the results of the stored solution.
         run: takes the answer and the inputs by name, returns the results: plain data by name.  It
             may build the objects that the answer works on, such as modules and optimizers.  It runs
             beside the learner's code, which can read and change it.
         program: takes a property's name, its result (None if there is none) and the inputs by name,
             returns the property's case as a program of a few lines, or "".
+        clues: names of results that tell misconceptions apart, and are not judged.
+        name: ``"<exercise>.<question>"``, set by :func:`question`.
     """
 
     answer: str
     draw: Callable[[InputGenerator], dict[str, Plain]]
-    expect: Callable[..., dict[str, Plain]]
+    expect: Callable[..., dict[str, Plain]] | None = None
     run: Callable[..., dict[str, Plain]] = _ask
     program: Callable[..., str] | None = None
+    clues: Sequence[str] = ()
+    name: str = ""
 
     def inputs(self, seed: int) -> str:
         """Return the inputs that ``seed`` (0 to 2**63 - 1) draws, as the text of plain data."""
@@ -79,6 +85,14 @@ class Task:
                     raise
                 raise UnusableResult(_unusable(self.answer, called, error)) from error
 
+    def right(self, inputs: str) -> dict[str, Plain]:
+        """Return the right results; the grader calls this outside the sandbox."""
+        if self.expect is None:
+            results = loads(self.observe(_solution(self.name, self.answer), inputs))
+            return {name: value for name, value in results.items() if name not in self.clues}
+        with as_torch_begins():
+            return self.expect(**loads(inputs))
+
     def findings(self, observed: str, inputs: str) -> list[Finding]:
         """Judge the results; return at least one finding.
 
@@ -88,8 +102,7 @@ class Task:
             results = _results(observed)
         except ValueError as error:
             return [Finding(_RESULT, False, str(error))]
-        with as_torch_begins():
-            findings = compare(self.expect(**loads(inputs)), results)
+        findings = compare(self.right(inputs), results)
         return findings or [Finding(_RESULT, False, "the question compares nothing with it")]
 
     def smallest_case(self, observed: str, inputs: str) -> str:
@@ -104,6 +117,12 @@ class Task:
         wrong = dict.fromkeys(f.of or f.what for f in findings if not f.passed)
         programs = [self.program(name, results.get(name), **loads(inputs)) for name in wrong]
         return min(filter(None, programs), key=lambda text: text.count("\n"), default="")
+
+
+@cache
+def _solution(question: str, name: str) -> Any:
+    """Return what the answer cell of the stored solution defines as ``name``."""
+    return with_change(question, "solution", ()).answer(name)
 
 
 def _results(observed: str) -> dict[str, Plain]:
@@ -201,4 +220,4 @@ def question(name: str) -> Task:
     entry = getattr(module, attribute, None)
     if not isinstance(entry, Task):
         raise LookupError(f"the exercise {exercise!r} has no question {attribute!r}")
-    return entry
+    return replace(entry, name=name)

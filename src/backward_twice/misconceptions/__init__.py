@@ -16,8 +16,9 @@ misconception a point, and a wrong answer with the same result gets its reply.
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from backward_twice.cell_sources import defined_names, needed, used_names, without_magic
 
@@ -41,6 +42,16 @@ class Misconception:
     source: str
     context: str
 
+    def answer(self, name: str) -> Any:
+        """Run the cell, and return what it defines as ``name``."""
+        namespace: dict[str, Any] = {"__name__": "misconception"}
+        for source in (self.context, self.source):
+            exec(_compiled(source), namespace)
+        return namespace[name]
+
+
+_compiled = cache(partial(compile, filename="<string>", mode="exec"))
+
 
 @cache
 def misconceptions_of(question: str) -> tuple[Misconception, ...]:
@@ -59,9 +70,14 @@ def misconceptions_of(question: str) -> tuple[Misconception, ...]:
 
 
 def with_change(question: str, title: str, change: Sequence[str]) -> Misconception:
-    """Return a misconception: the stored answer, changed; the title is ``"<name>: <reply>"``."""
+    """Return a misconception: the stored answer, changed; the title is ``"<name>: <reply>"``.
+
+    Raises LookupError if no stored solution answers the question.
+    """
     exercise, _, name = question.partition(".")
-    grade_id, cells = f"answer-{name.replace('_', '-')}", _code_cells(exercise)
+    grade_id, cells = f"answer-{name.replace('_', '-')}", code_cells(exercise)
+    if grade_id not in dict(cells):
+        raise LookupError(f"there is no stored solution with the cell {grade_id!r}")
     # Marks of nbgrader, such as "### BEGIN SOLUTION", are no lines of the answer.
     lines = dict(cells)[grade_id].splitlines()
     answer = [line for line in lines if not line.strip().startswith("### ")]
@@ -82,8 +98,10 @@ def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 @cache
-def _code_cells(exercise: str) -> tuple[tuple[str, str], ...]:
+def code_cells(exercise: str) -> tuple[tuple[str, str], ...]:
     """Return grade id (or "") and source of the solution's code cells that the exercise has too."""
+    if not solution(exercise).is_file():
+        return ()
     return tuple(
         (cell["metadata"].get("nbgrader", {}).get("grade_id", ""), "".join(cell["source"]))
         for cell in json.loads(solution(exercise).read_text(encoding="utf-8"))["cells"]

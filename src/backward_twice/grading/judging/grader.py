@@ -27,6 +27,7 @@ from backward_twice.grading.sandbox.protocol import (
     run_steps,
     unfinished,
 )
+from backward_twice.misconceptions import code_cells
 
 Json = dict[str, Any]
 
@@ -49,7 +50,7 @@ _NOT_SHOWN = "not shown, because it concerns private inputs"
 
 @cache
 def checks_digest(exercise: str) -> str:
-    """Return a digest of the code of one exercise's questions, and of the texts that it reads."""
+    """Return a digest of an exercise's solution, and of the code and texts of its questions."""
     names, sources = ["__init__", exercise], {}
     while names:
         name = names.pop()
@@ -57,7 +58,8 @@ def checks_digest(exercise: str) -> str:
         if name not in sources:
             sources[name] = "".join(p.read_text(encoding="utf-8") for p in paths if p.is_file())
             names += _IMPORTED.findall(sources[name])  # nothing is imported to find out
-    return hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()
+    parts = [sources, code_cells(exercise)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def job(student: str, master: Master, answers: Answers, draws: Draws, settings: Json) -> Json:

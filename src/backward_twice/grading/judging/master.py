@@ -17,6 +17,7 @@ from pathlib import Path
 
 from backward_twice.cell_sources import defined_names, parsed
 from backward_twice.grading import GradingError
+from backward_twice.misconceptions import with_change
 
 _LEFT_OUT_IDS = {"bootstrap"}
 _LEFT_OUT_TAGS = {"raises-exception", "solution-only"}
@@ -187,6 +188,9 @@ def _question(source: str, where: str) -> tuple[str, str]:
     if len(set(calls)) != 1:
         raise GradingError(f"{where}: a test cell asks one question, by check('<name>', …)")
     try:
-        return calls[0], question(calls[0]).answer
+        asked = question(calls[0])
+        if asked.expect is None:
+            with_change(calls[0], "solution", ())
+        return calls[0], asked.answer
     except LookupError as error:
         raise GradingError(f"{where}: {error}") from error
