@@ -655,7 +655,13 @@ def test_the_advice_leaves_no_parameter_without_gradient(run, program, advice, s
         ("gradient_of_a_number", "in that order: return ctx.factor * gradient, None"),
         ("gradient_of_another_shape", "give the gradient the shape of bias: sum it"),
         ("gradient_of_the_columns_read", "add zeros for elements that it does not use"),
-        ("penalty_on_a_gradient_from_numpy", "operations that have a derivative: without detach()"),
+        ("penalty_on_a_gradient_from_numpy", "operations in place of numpy's, without detach()"),
+        ("sorted_by_numpy_in_forward", "operations in place of numpy's"),
+        ("plot_of_a_loss", "loss.detach().cpu().numpy()"),
+        ("update_out_of_place", "w -= lr * w.grad; w.grad = None"),
+        ("scaled_after_requires_grad", "make latent a leaf"),
+        ("gradient_of_an_activation", "call net.maps.retain_grad() before backward()"),
+        ("entries_written_under_vmap", "create out by torch.zeros_like(x)"),
         ("inner_step_of_parameters_not_used", "computed from fast out of place"),
         ("copies_of_weights_updated_in_a_loop", "build a list of new tensors"),
         ("layer_updated_by_its_gradient", "If the loss must depend on the change"),
@@ -764,6 +770,21 @@ def test_an_error_that_no_backward_raised_has_the_programs_line(run):
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     assert (found.raised_at.file, found.raised_at.line) == (files[-1], 3)
     assert run("import torch\nraise ValueError\n")[1] is None
+
+
+@pytest.mark.parametrize("line", ["config.grad", "w.grad * None", "w.grad.missing", "h + None"])
+def test_only_a_gradient_of_a_result_explains_an_error_about_none(run, line):
+    text = f"w = torch.ones(2, requires_grad=True)\nh = w * 2\nh.sum().backward()\n{line}\n"
+    error, found, _ = run(f"import torch\nconfig = None\n{text}")
+    assert isinstance(error, AttributeError | TypeError) and found is None
+    assert run(f"import torch\n{text}h.grad.abs()\n".replace(line, ""))[1].carried_by == "h"
+
+
+@pytest.mark.parametrize(("call", "is_certain"), [("h.sum().backward()", True), ("pass", False)])
+def test_only_a_graph_that_was_used_makes_the_array_of_a_tensor_certain(run, call, is_certain):
+    text = f"w = torch.ones(2, requires_grad=True)\nh = w.exp()\n{call}\nh.numpy()\n"
+    found = run(f"import torch\n{text}")[1]
+    assert (found.confidence == "certain") is (found.otherwise is None) is is_certain
 
 
 def test_an_error_without_tensors_has_a_family_and_no_cause():

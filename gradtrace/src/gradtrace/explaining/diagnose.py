@@ -5,7 +5,6 @@ facts hold is the advice. An explanation is certain if the cause is certain and 
 proven: it helps, and no parameter loses its gradient.
 """
 
-import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,9 +38,14 @@ NAMING_EVIDENCE: dict[str, type[Evidence]] = {
     "double_backward_unsupported": function.SecondDerivativeEvidence,
     "no_grad_region": no_graph.InferenceEvidence,
     "copied_with_graph": no_graph.CopiedEvidence,
+    "numpy_of_graph": no_graph.NumpyEvidence,
+    "vmap_writes_in_place": modified.LeafEvidence,
+    "grad_of_result": no_graph.StoredEvidence,
     "function_returns_wrong_gradients": function.ReturnedEvidence,
     "checkpoint_differs": function.RecomputedEvidence,
 }
+# Outside of a backward pass, a program that computes with a .grad of None raises the last two.
+_KINDS = (RuntimeError, AttributeError, TypeError)
 
 
 def failure(
@@ -59,7 +63,8 @@ def failure(
     # An exception class of the program may quote PyTorch's texts, but is not autograd's error.
     if type(error).__module__.partition(".")[0] not in ("builtins", "torch"):
         return None
-    family, cause = family_of(str(error)) if isinstance(error, RuntimeError) else (None, None)
+    is_known = isinstance(error, _KINDS if call is None else RuntimeError)
+    family, cause = family_of(str(error)) if is_known else (None, None)
     if family is None and call is not None and function.node_that_raised(error) is not None:
         family = "function"
     if family is None:
@@ -70,14 +75,16 @@ def failure(
         raised_at = Location.of(frame) if frame else raised_at
     outputs = (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs or ())
     facts = record.timeline, outputs, inputs, call, raised_at, frame, error
-    if cause is not None:
-        evidence = NAMING_EVIDENCE.get(cause, Evidence)(*facts)
-        return build_diagnosis(family, Criterion(cause, (), CERTAIN), evidence)
-    diagnosis = None
-    if outputs:
-        with contextlib.suppress(NoEvidence):
-            diagnosis = decide(family, EVIDENCE[family](*facts))
-    if diagnosis is None:
+    try:
+        if cause is not None:
+            evidence = NAMING_EVIDENCE.get(cause, Evidence)(*facts)
+            return build_diagnosis(family, Criterion(cause, (), CERTAIN), evidence)
+        if not outputs:
+            raise NoEvidence
+        diagnosis = decide(family, EVIDENCE[family](*facts))
+    except NoEvidence:
+        if cause is not None:
+            return None
         return build_diagnosis(family, Criterion("unknown", (), UNKNOWN), Evidence(*facts))
     if record.threads > 1:  # each thread numbers its own operations, so their order is not known
         return replace(diagnosis, confidence=LIKELY)

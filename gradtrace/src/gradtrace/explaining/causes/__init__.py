@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 from gradtrace.explaining.causes import freed, modified, no_graph, silent, unsupported
+from gradtrace.explaining.causes.table import Cause, Fix
 
 SCHEMA = 1  # of the JSON report
 
@@ -22,6 +23,7 @@ _texts, _errors = (
 FAMILIES, FACTS, KEYS = (_texts[name] for name in ("families", "facts", "keys"))
 # PyTorch's error texts, each with its family, and its cause or None if the text decides none.
 PATTERNS = [(*entry, None)[:3] for entry in _errors["patterns"]]
+PATTERNS += [(text["pattern"], "unsupported", name) for name, text in _errors["causes"].items()]
 
 _MODULES = (freed, modified, no_graph, unsupported, silent)
 
@@ -29,6 +31,10 @@ _MODULES = (freed, modified, no_graph, unsupported, silent)
 CRITERIA = {family: criteria for module in _MODULES for family, criteria in module.CRITERIA.items()}
 
 CAUSES = {cause.name: cause for module in _MODULES for cause in module.CAUSES}
+for _name, _text in _errors["causes"].items():
+    _proof = () if _text.get("proven", True) else None
+    _fix = Fix(_text["fix"], proof=_proof, otherwise=_text.get("otherwise"))
+    CAUSES[_name] = Cause("unsupported", _name, _text["meaning"], _fix)
 
 
 def family_of(message: str) -> tuple[str | None, str | None]:

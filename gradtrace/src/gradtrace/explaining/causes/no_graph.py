@@ -32,6 +32,13 @@ CRITERIA = {
     ),
 }
 
+_IN_PLACE = Fix(
+    "update the parameter in place, under torch.no_grad(), and clear its gradient:"
+    " w -= lr * w.grad; w.grad = None. Here, w = w - lr * w.grad makes a new tensor, which is not"
+    " a leaf that requires grad",
+    needs=("cut_by_update",),
+)
+
 CAUSES = (
     Cause(
         "no_graph",
@@ -63,11 +70,7 @@ CAUSES = (
         "no_graph",
         "no_grad_region",
         "a part of the computation ran where gradients were disabled",
-        Fix(
-            "update the parameter in place, under torch.no_grad(): w -= lr * w.grad."
-            " There, w = w - lr * w.grad makes a new tensor that does not require grad",
-            needs=("cut_by_update",),
-        ),
+        _IN_PLACE,
         Fix(
             "compute {it|the tensors} under torch.no_grad(), not torch.inference_mode(), because a"
             " tensor created in that mode cannot be saved for backward",
@@ -126,6 +129,18 @@ CAUSES = (
             "average {it|the tensor} first, as PyTorch's losses do: {it|loss}.mean(). Or pass"
             " gradient=, the weight of each element"
         ),
+    ),
+    Cause(
+        "grad_of_result",
+        "grad_of_result",
+        "{it|the tensor} is an operation's result, and backward() stores .grad for leaves only",
+        _IN_PLACE,
+        Fix(
+            "make {it|the tensor} a leaf: call requires_grad_() on the finished tensor, as in"
+            " x = (0.1 * torch.randn(3)).requires_grad_()",
+            needs=("of_no_variable",),
+        ),
+        Fix("call {it|x}.retain_grad() before backward()"),
     ),
     Cause(
         "unused_input",

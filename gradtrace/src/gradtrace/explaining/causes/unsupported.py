@@ -7,10 +7,10 @@ from gradtrace.explaining.causes.table import CERTAIN, LIKELY, Cause, Criterion,
 _unsupported = partial(Cause, "unsupported")
 
 USE_REENTRANT = "call checkpoint(..., use_reentrant=False)"
+_TORCH = "use PyTorch's operations in place of numpy's"
 
 CRITERIA = {
     "function": (
-        Criterion("once_differentiable", ("leaves_pytorch",), LIKELY),
         Criterion("function_backward_twice", ("ran_before",), LIKELY),
         Criterion("function_keeps_too_little", ("not_kept",), LIKELY),
         Criterion("function_backward_failed", (), CERTAIN),
@@ -22,15 +22,6 @@ CAUSES = (
         "double_backward_unsupported",
         "{operation|an operation in this graph} has no second derivative in PyTorch",
         Fix("{replacement|use operations that have a second derivative in its place}"),
-    ),
-    _unsupported(
-        "double_backward_compiled",
-        "the backward pass of a compiled model (torch.compile) cannot be differentiated again",
-        Fix(
-            "if the gradient is part of the loss, call the original model, not the one that"
-            " torch.compile returned. Or exclude the part that is differentiated twice:"
-            " torch.compiler.disable(part)"
-        ),
     ),
     _unsupported(
         "checkpoint_reentrant",
@@ -56,29 +47,6 @@ CAUSES = (
         ),
     ),
     _unsupported(
-        "cudnn_rnn_eval",
-        "the RNN's forward pass ran in eval mode, in which cuDNN keeps nothing for backward",
-        Fix(
-            "run the forward pass in train() mode, or with"
-            " torch.backends.cudnn.flags(enabled=False)"
-        ),
-    ),
-    _unsupported(
-        "ddp_unused_parameter",
-        "a parameter took no part in the loss, and DistributedDataParallel waits for its gradient",
-        Fix("use every output in the loss, or pass find_unused_parameters=True"),
-    ),
-    _unsupported(
-        "ddp_ready_twice",
-        "DistributedDataParallel averages the gradient of each parameter once for each forward"
-        " pass, and a second backward call computed it again",
-        Fix(
-            "add the losses and call backward() once for each forward pass",
-            otherwise="call checkpoint(..., use_reentrant=False), if a checkpoint runs: a"
-            " reentrant checkpoint calls backward() inside the backward pass",
-        ),
-    ),
-    _unsupported(
         "once_differentiable",
         "backward() of {it|a custom function} records no graph, so its gradients cannot be"
         " differentiated again",
@@ -87,6 +55,20 @@ CAUSES = (
             " .data, numpy or no_grad(), with create_graph=True in a gradient that it computes,"
             " and without the decorator @once_differentiable",
             otherwise="use an ordinary function in its place, if second derivatives are needed",
+        ),
+    ),
+    _unsupported(
+        "numpy_of_graph",
+        "numpy records no graph, so PyTorch does not convert a tensor that requires grad",
+        Fix(
+            f"{_TORCH}, without detach() or .data, because an array has no graph to train through",
+            needs=("is_differentiated",),
+            otherwise="{it|x}.detach().cpu().numpy(), if the array is only for a log or a plot",
+        ),
+        Fix(
+            "{it|x}.detach().cpu().numpy()",
+            proof=("graph_was_used",),
+            otherwise=f"if a loss is computed from the array, {_TORCH}",
         ),
     ),
     _unsupported(
@@ -100,78 +82,6 @@ CAUSES = (
         ),
         Fix("set inplace=False in the layer that changes {it|the view}", needs=("by_a_layer",)),
         Fix("make a new tensor and use it from there on: x = x * s in place of x *= s"),
-    ),
-    _unsupported(
-        "view_detached_inplace",
-        "detach_() is forbidden for a view, because the view shares its graph with the tensor from"
-        " which it was taken",
-        Fix("use the new tensor that detach() returns: {it|x} = {it|x}.detach()"),
-    ),
-    _unsupported(
-        "copied_with_graph",
-        "copy.deepcopy copies leaves only, but {it|a tensor of this object} has a graph, because it"
-        " was computed from tensors that require grad",
-        Fix(
-            "keep {it|the tensor} in a local variable, so that the copied object does not hold it",
-            otherwise="before the copy: {detached|detach the tensor}, if other code reads it",
-        ),
-    ),
-    _unsupported(
-        "donated_buffers",
-        "a compiled model (torch.compile) gives up its saved tensors in the first backward pass, so"
-        " this graph cannot be retained",
-        Fix(
-            "add the losses and call backward() once, without retain_graph=True; if the gradient is"
-            " part of the loss, call the original model, not the one that torch.compile returned",
-            otherwise="compile with torch._functorch.config.donated_buffer = False, which"
-            " keeps the saved tensors",
-        ),
-    ),
-    _unsupported(
-        "saved_tensor_hooks",
-        "saved-tensor hooks (a checkpoint without reentry sets some) do not work inside the"
-        " transforms of torch.func",
-        Fix(
-            "call the function without the checkpoint under torch.func; or use"
-            " torch.autograd.functional or torch.autograd.grad instead"
-        ),
-    ),
-    _unsupported(
-        "transform_not_scalar",
-        "torch.func.grad differentiates a function that returns a single number, but this function"
-        " returned a tensor with dimensions",
-        Fix(
-            "return a scalar from that function, for example loss.mean()",
-            otherwise="for the gradient of each sample, let the function return the loss of one"
-            " sample, without a dimension, and call torch.func.vmap(torch.func.grad(f), in_dims=…)",
-        ),
-    ),
-    _unsupported(
-        "vmap_reads_a_number",
-        "torch.func.vmap runs a function once for all samples, so it cannot read the number of one"
-        " sample, as .item() or an if on a tensor does",
-        Fix(
-            "select by torch.where(condition, a, b) instead of an if on a tensor, and use the"
-            " tensor itself instead of the number that .item() returns"
-        ),
-    ),
-    _unsupported(
-        "integers_require_grad",
-        "only tensors of floating-point or complex numbers can require grad, and this one has"
-        " another dtype",
-        Fix(
-            "create that tensor with a floating-point dtype, or convert it first: x.float()",
-            otherwise="if it is an argument under torch.func.grad that needs no gradient, choose"
-            " the argument to differentiate by argnums",
-        ),
-    ),
-    _unsupported(
-        "nan_in_backward",
-        "anomaly mode found the first gradient that is not a number",
-        Unproven(
-            "look at the forward call that the warning above this error shows, for a division by"
-            " zero, or sqrt, log, norm or atan2 at zero. Keep its input away from zero"
-        ),
     ),
     _unsupported(
         "function_backward_twice",
@@ -214,14 +124,6 @@ CAUSES = (
             needs=("other_size",),
         ),
         Unproven("return a tensor or None for each input of forward, in that order{example|}"),
-    ),
-    _unsupported(
-        "function_marks_dirty",
-        "forward() of a custom function changed an input in place, but did not return that input",
-        Unproven(
-            "return the changed input itself from forward, or compute a new tensor there, without"
-            " ctx.mark_dirty()"
-        ),
     ),
     Cause(
         None,

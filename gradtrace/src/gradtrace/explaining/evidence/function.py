@@ -57,11 +57,6 @@ class FunctionEvidence(Evidence):
             return freeing
         return self._kept_since(_torch.sequence_nr(self._node))
 
-    @property
-    def leaves_pytorch(self) -> bool:
-        """Whether backward() reads the numbers of a gradient that is to have a graph itself."""
-        return self.call is not None and self.call.creates_graph and "call numpy() on" in self.error
-
     @cached_property
     def not_kept(self) -> str | None:
         """The name of a value that backward() reads from ctx, but forward() did not keep there."""

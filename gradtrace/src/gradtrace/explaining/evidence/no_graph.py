@@ -1,5 +1,6 @@
 """Evidence about a tensor without a graph, and about one that a gradient does not reach."""
 
+import math
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -12,7 +13,7 @@ from gradtrace.autograd import lost_graph, source
 from gradtrace.autograd.frames import Location, place_of
 from gradtrace.autograd.tensors import storages_in
 from gradtrace.autograd.traversal import leaves_of, reachable, roots_of, users_of, walk
-from gradtrace.explaining.evidence.base import Evidence, TextEvidence
+from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence, where_raised
 from gradtrace.explaining.evidence.carriers import (
     Holder,
     detached,
@@ -21,8 +22,10 @@ from gradtrace.explaining.evidence.carriers import (
     without_index,
 )
 from gradtrace.explaining.evidence.optimizers import Training
+from gradtrace.watching.call_sites import in_forward
 from gradtrace.watching.cuts import Cut
 from gradtrace.watching.operation_kinds import tensors_in
+from gradtrace.watching.record import freed_by
 
 
 class NoGraphEvidence(Evidence):
@@ -154,6 +157,39 @@ class CopiedEvidence(TextEvidence):
         holders = [v for v in self.variables if v.value is frame.f_locals.get("self")]
         self.names = {"it": name_of(holders), "detached": detached(holders)}
         self.began_at = self._filled_at(holders)
+
+
+class NumpyEvidence(TextEvidence):
+    """Evidence about a tensor with a graph that was to be converted to an array."""
+
+    def __post_init__(self) -> None:
+        *_, (frame, _) = walk_tb(self.exception.__traceback__)
+        place, _ = where_raised(self.exception)
+        read = (source.receiver_at(place, "numpy") or "").removesuffix(".cpu()")
+        tensor = frame.f_locals.get("self")  # of Tensor.__array__(), which numpy calls
+        holders = [v for v in self.variables if v.value is tensor or v.name == read]
+        self.names = {"it": name_of(holders) or read or None}
+        self.began_at = place if place != self.raised_at else None
+        self.is_differentiated = self.call is not None or in_forward(self.frame)
+        self.graph_was_used = any(v.node and freed_by(v.node) for v in holders)
+
+
+class StoredEvidence(TextEvidence):
+    """Evidence about the ``.grad`` of a tensor that is not a leaf, so that it is None."""
+
+    def __post_init__(self) -> None:
+        read = re.findall(r"([\w.\[\]]+)\.grad\b", self.raised_at.text if self.raised_at else "")
+        results = [v for v in self.variables if v.name in read and v.node is not None]
+        if isinstance(self.exception, RuntimeError) or not results:
+            raise NoEvidence
+        nodes = {results[0].node}
+        self.names = {"it": results[0].name}
+        self.made_at = self._filled_at(results[:1])
+        leaves = storages_in(leaves_of(walk(nodes)[0]))
+        held = storages_in(v.value for v in self.variables if v.value.is_leaf)
+        self.of_no_variable = leaves.isdisjoint(held)
+        began = min((c.sequence_nr for c in self.timeline.calls), default=math.inf)
+        self.cut_by_update = self.of_no_variable and max(map(_torch.sequence_nr, nodes)) >= began
 
 
 class ScalarEvidence(TextEvidence):

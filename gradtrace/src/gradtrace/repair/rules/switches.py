@@ -140,7 +140,8 @@ def flags(failure: Failure) -> Iterator[Candidate]:
 def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
     """Remove ``detach()``, ``item()`` and the like, or move it to one operand."""
     is_cut_off = failure.cause in ("never_trained", "constant_term")
-    if failure.family not in ("no_graph", None, "unused_input") and not is_cut_off:
+    families, is_array = ("no_graph", None, "unused_input"), failure.cause == "numpy_of_graph"
+    if failure.family not in families and not is_cut_off and not is_array:
         return
     question = _question(failure)
     for source, node, place in failure.nearby:
@@ -162,7 +163,7 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
             # Only detach() cuts on purpose.
             on_purpose = method_called(call) == "detach" and failure.family == "no_graph"
             of_cut = question or (f"is {receiver} to be trained?" if on_purpose else None)
-            if "Can't call numpy()" in failure.run.error_line:
+            if is_array:
                 title = f"{receiver}.detach() at line {place.line}"
                 yield from edit(kinds.NUMBER, title, source.call_method(call.func.value, "detach"))
                 continue
