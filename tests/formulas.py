@@ -20,12 +20,14 @@ from backward_twice.checks import (
     gradient_penalty,
     hessian_vector,
     own_losses_only,
+    retained_bytes,
     running_total,
     silently_wrong,
     two_replicas,
     version_counters,
 )
 from backward_twice.checks.networks import PARAMETERS, output_of
+from gradtrace import snapshot
 
 LAYERS = ("0.weight", "0.bias", "2.weight", "2.bias")
 FORMULAS: dict[str, Callable[..., dict]] = {}
@@ -449,6 +451,67 @@ def _masked_layer(x, weight, bias, mask, head):
 def _version_counters_layer(mask, **inputs):
     doubles = {name: value.double() for name, value in inputs.items()}
     return version_counters._run_layer(_masked_layer, mask, **doubles)
+
+
+@formula("version_counters.count_versions")
+def _version_counters(steps):
+    versions, refused = _right_steps(steps)
+    return {
+        **{f"version of {name}": version for name, version in versions.items()},
+        **{f"{name} is refused": truth for name, truth in refused.items()},
+    }
+
+
+def _right_steps(steps):
+    tensors, products = {}, {}
+    w = torch.ones(1, requires_grad=True)
+    for step, name, *source in steps:
+        of = tensors[source[0]] if source else None
+        if step == "new":
+            tensors[name] = torch.ones(4)
+        elif step == "view":
+            tensors[name] = of[:2]
+        elif step == "detach":
+            tensors[name] = of.detach()
+        elif step == "data":
+            tensors[name] = of.data
+        elif step == "clone":
+            tensors[name] = of.clone()
+        elif step == "product":
+            products[name] = w * of
+        else:
+            with torch.set_grad_enabled(step == "add"):
+                tensors[name].add_(1)
+    versions = {name: tensor._version for name, tensor in tensors.items()}
+    return versions, {name: _refused(product) for name, product in products.items()}
+
+
+def _refused(product):
+    try:
+        product.sum().backward()
+    except RuntimeError:
+        return True
+    return False
+
+
+@formula("state_in_bytes.steps_that_fit")
+def _steps_that_fit(batchs):
+    """Extrapolate from 4 and 8 steps."""
+    results = {}
+    for case in batchs:
+        gru, byte_counts = nn.GRU(*case["sizes"]), []
+        for steps in (4, 8):
+            x = torch.ones(steps, case["batch"], gru.input_size)
+            byte_counts.append(snapshot(gru(x)[0], inputs=[x]).held.activations)
+        bytes_per_state = (byte_counts[1] - byte_counts[0]) // 4
+        fitting = (case["budget"] - byte_counts[0]) // bytes_per_state + 4
+        results[f"steps with a batch of {case['batch']}"] = fitting
+    return results
+
+
+@formula("retained_bytes.measured_bytes")
+def _measured_bytes(networks):
+    return {retained_bytes._named(**case): retained_bytes._measured(**case) for case in networks}
 
 
 FORMULAS |= {

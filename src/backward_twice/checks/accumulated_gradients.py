@@ -1,7 +1,7 @@
 """Exercise ``accumulated_gradients``: which gradients add up, and a mean over unequal pieces.
 
-How often a program adds each loss's gradient is found by running it, on losses whose gradients are
-unit vectors.
+The losses of a program have unit vectors as gradients, so the result counts how often each was
+added.
 """
 
 import torch
@@ -39,17 +39,11 @@ def _program(lines):
     return "\n".join(["x = torch.ones(2, requires_grad=True)", "loss1, loss2 = x**2 / 2", *lines])
 
 
-def _added(lines):
-    names = {"torch": torch}
-    exec(_program(lines), names)
-    return names["x"].grad.tolist()
-
-
 def _shown(value, lines):
     return f"{_program(lines)}\nprint(x.grad.tolist())"
 
 
-times_added = task_of_cases("times_added", "program", _draw_programs, _added, program=_shown)
+times_added = task_of_cases("times_added", "program", _draw_programs, program=_shown)
 
 _PARAMETERS = ("trunk's weight", "trunk's bias", "head's weight", "head's bias")
 

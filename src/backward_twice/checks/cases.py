@@ -16,7 +16,7 @@ def task_of_cases(
     answer: str,
     kind: str,
     draw: Callable[[InputGenerator], list[Case]],
-    expect: Callable[..., Plain],
+    expect: Callable[..., Plain] | None = None,
     *,
     ask: Callable[..., Plain] | None = None,
     program: Callable[..., str] | None = None,
@@ -28,9 +28,9 @@ def task_of_cases(
         answer: as in :class:`Task`.
         kind: names the cases: "program 1", "program 2", …
         draw: draws the cases.
-        expect: takes a case, returns the right result.  If that is a dict, each item is a property:
-            "program 1: cause".
-        ask: takes the answer and a case, returns the result; by default the answer's.
+        expect: takes a case, returns the right result; by default the stored solution's.
+        ask: takes the answer and a case, returns the result; by default the answer's.  If that is a
+            dict, each item is a property: "program 1: cause".
         program: takes a result and a case, returns the case as a program of a few lines, or "".
         name: takes a case, returns its name in place of kind and number.
     """
@@ -52,8 +52,9 @@ def task_of_cases(
         case = property_name if property_name in cases else property_name.partition(": ")[0]
         return _applied(program, cases[case], value)
 
+    truth = partial(results, expect) if expect else None
     programs = program_of if program else None
-    return Task(answer, lambda draws: {key: draw(draws)}, partial(results, expect), run, programs)
+    return Task(answer, lambda draws: {key: draw(draws)}, truth, run, programs)
 
 
 def _applied(function: Callable[..., Any], case: Case, *before: Any) -> Any:

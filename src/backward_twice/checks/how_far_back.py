@@ -1,8 +1,5 @@
 """Exercise ``how_far_back``: which inputs the gradient of a recurrent network's loss reaches."""
 
-from functools import partial
-
-import torch
 from torch import nn
 
 from backward_twice.checks.networks import fill
@@ -50,20 +47,6 @@ def _steps(steps, kind):
     return lines
 
 
-def _steps_reached(chunks):
-    """Count the inputs that each loss's gradient reaches, by computing the gradients."""
-    names, numbers = {"torch": torch}, []
-    exec(_BEGIN, names)
-    for steps, kind in chunks:
-        exec("\n".join([*_LINES.get(kind, ()), *_steps(steps, kind)]), names)
-        output = names["state"].detach() if kind == "detach output" else names["state"]
-        gradients = output.requires_grad and torch.autograd.grad(
-            output, names["inputs"], retain_graph=True, allow_unused=True
-        )
-        numbers.append(sum(gradient is not None for gradient in gradients or ()))
-    return numbers
-
-
 def _chunk_program(property_name, value, chunks):
     """Return a program of the chunks that one loss's gradient can reach; it prints the result."""
     last = _named(chunks).index(property_name)
@@ -82,9 +65,7 @@ def _chunk_program(property_name, value, chunks):
     return "\n".join([*lines, f"print(sum(g is not None for g in {gradients_call}))"])
 
 
-steps_reached = Task(
-    "steps_reached", _draw_chunks, partial(_run_chunks, _steps_reached), _run_chunks, _chunk_program
-)
+steps_reached = Task("steps_reached", _draw_chunks, run=_run_chunks, program=_chunk_program)
 
 
 def _draw_gradients(draws):

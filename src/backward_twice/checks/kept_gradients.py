@@ -2,14 +2,11 @@
 
 Some programs are redrawn until a certain event follows a stored reference: a plain backward call,
 one with ``create_graph``, a gradient set to zero, or a gradient set to None; one program until a
-call with ``create_graph`` adds to a gradient whose sum is stored.  PyTorch runs them.
+call with ``create_graph`` adds to a gradient whose sum is stored.
 """
 
 import re
-import warnings
 from functools import partial
-
-import torch
 
 from backward_twice.checks.cases import task_of_cases
 from backward_twice.checks.generator import drawn_until
@@ -87,17 +84,8 @@ def _program(calls):
     )
 
 
-def _kept(calls):
-    names = {"torch": torch}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Using backward.* with create_graph")
-        exec(_program(calls), names)
-    names["w"].grad = None  # it may be in a reference cycle with its own graph
-    return [None if gradient is None else int(gradient) for gradient in names["kept"]]
-
-
 def _shown(value, calls):
     return f"{_program(calls)}\nprint([g if g is None else int(g) for g in kept])"
 
 
-kept_values = task_of_cases("kept_values", "program", _draw_programs, _kept, program=_shown)
+kept_values = task_of_cases("kept_values", "program", _draw_programs, program=_shown)

@@ -117,7 +117,7 @@ def _ask_to_measure(answer, batch, inputs, layers):
 
 
 measured_bytes = task_of_cases(
-    "measured_bytes", "network", _draw_measure, _measured, ask=_ask_to_measure, name=_named
+    "measured_bytes", "network", _draw_measure, ask=_ask_to_measure, name=_named
 )
 
 

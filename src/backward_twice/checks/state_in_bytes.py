@@ -66,20 +66,10 @@ def _ask_what_fits(answer, sizes, batch, budget):
     return answer(nn.GRU(*sizes), batch, budget)
 
 
-def _fitting(sizes, batch, budget):
-    """Return how many time steps fit into ``budget`` bytes, extrapolated from 4 and 8 steps."""
-    gru, byte_counts = nn.GRU(*sizes), []
-    for steps in (4, 8):
-        x = torch.ones(steps, batch, gru.input_size)
-        byte_counts.append(snapshot(gru(x)[0], inputs=[x]).held.activations)
-    bytes_per_state = (byte_counts[1] - byte_counts[0]) // 4
-    return (budget - byte_counts[0]) // bytes_per_state + 4
-
-
 def _batch_named(sizes, batch, budget):
     return f"steps with a batch of {batch}"
 
 
 steps_that_fit = task_of_cases(
-    "steps_that_fit", "batch", _draw_budgets, _fitting, ask=_ask_what_fits, name=_batch_named
+    "steps_that_fit", "batch", _draw_budgets, ask=_ask_what_fits, name=_batch_named
 )
