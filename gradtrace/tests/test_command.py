@@ -391,9 +391,9 @@ def test_ends_as_python_ends_it(script, tmp_path, text, status):
 @pytest.mark.parametrize(
     ("word", "suggestion"),
     [
-        ("fixx", "gradtrace fix script.py"),
-        ("fxi", "gradtrace fix script.py"),
-        ("strictt", "gradtrace --strict script.py"),
+        ("fixx", "gradtrace fix"),
+        ("fxi", "gradtrace fix"),
+        ("strictt", "gradtrace --strict"),
     ],
 )
 def test_a_word_that_looks_like_a_command_gets_a_suggestion(word, suggestion):

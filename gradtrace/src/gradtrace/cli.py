@@ -20,6 +20,7 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from types import CodeType
 from typing import NoReturn
@@ -143,27 +144,13 @@ def _file_of_rank(name: str) -> str:
     return str(path if rank is None else path.with_suffix(f".rank{rank}{path.suffix}"))
 
 
-# What people type for a command, and the command that there is.
-_COMMANDS = {
-    "fix": "gradtrace fix script.py",
-    "repair": "gradtrace fix script.py",
-    "strict": "gradtrace --strict script.py",
-    "trace": "gradtrace --trace FUNCTION script.py",
-    "json": "gradtrace --json FILE script.py",
-    "run": "gradtrace script.py",
-    "watch": "gradtrace script.py",
-    "explain": "gradtrace script.py",
-    "help": "gradtrace --help",
-    "version": "gradtrace --version",
-}
-
-
-def _check_command(word: str) -> None:
-    """Refuse a word that is not a file, but looks like a command."""
+def _check_command(word: str, options: Iterable[str]) -> None:
+    """Refuse a word that is not a file, but looks like ``fix`` or like an option."""
     if word.startswith("-") or Path(word).exists():
         return
-    for command in difflib.get_close_matches(word.lower(), _COMMANDS, n=1, cutoff=0.65):
-        _refuse(f"there is no file {word}. Did you mean: {_COMMANDS[command]}")
+    commands = {"fix": "fix"} | {option.strip("-"): option for option in options}
+    for name in difflib.get_close_matches(word.lower(), commands, n=1, cutoff=0.65):
+        _refuse(f"there is no file {word}. Did you mean: gradtrace {commands[name]}")
 
 
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
@@ -246,7 +233,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         parser.error(f"{program[0]} is not a program")
     if (reason := _unreachable()) is not None:
         _refuse(reason)
-    _check_command(program[0])
+    _check_command(program[0], parser._option_string_actions)
     if Path(program[0]).name == "torchrun":
         program[:1] = ["-m", _LAUNCHERS[0]]
     if program[0] == "-m" and program[1:2] and program[1] in _LAUNCHERS:
