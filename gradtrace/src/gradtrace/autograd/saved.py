@@ -171,9 +171,6 @@ def name_of(node: _torch.LiveNode) -> str:
     return type(node).name(node).removeprefix("torch::autograd::")
 
 
-_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
-
-
 class _Unpacked(NamedTuple):
     """A stand-in for PyTorch's handle on releases that do not expose its tensor."""
 
@@ -206,21 +203,7 @@ def _read(node: _torch.LiveNode, layout: _Layout, roles: _Roles) -> list[SavedTe
                 else:
                     slots.append(_read_slot(slot, item, node, checked, roles))
             continue
-        data = handle.data
-        if type(data) not in _PLAIN or handle.unpack_hook is not None:
-            slots.append(_read_slot(name, handle, node, checked, roles))
-            continue
-        try:  # most slots: what _read_slot would do, written out for speed
-            version = data._version
-            storage = data.untyped_storage()
-            identity = _torch.storage_identity(storage)
-            # Versions start at 0 and only grow: at 0 nothing was written.
-            state = _checked_state(node, handle, checked) if version else ALIVE
-            fields = (name, state, data.shape, data.dtype, data.device, version,
-                      identity, storage.nbytes(), roles.get(identity, "activation"))  # fmt: skip
-            slots.append(_new(SavedTensor, fields))
-        except RuntimeError:  # sparse, nested, or inside a transform of torch.func
-            slots.append(_read_slot(name, handle, node, checked, roles))
+        slots.append(_read_slot(name, handle, node, checked, roles))
     return slots
 
 
