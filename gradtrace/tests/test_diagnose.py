@@ -727,6 +727,12 @@ second.backward()
     assert "second_trains_others" not in run(_HEAD + program).found.facts
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_losses_without_different_names_are_not_named(run, strict):
+    program = "h = torch.zeros(3, requires_grad=True).exp()\n" + 2 * "h.sum().backward()\n"
+    assert "(first + second).backward()" in run(_HEAD + program, strict).found.fix
+
+
 def test_a_line_that_has_not_run_made_nothing(run):
     program = """
 def fill(table):

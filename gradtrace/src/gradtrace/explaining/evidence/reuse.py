@@ -86,8 +86,7 @@ class ReuseEvidence(Evidence):
             or source.receiver_at(place, "backward")
             for loss, place in zip(losses, places, strict=True)
         )
-        both = first and second
-        if first == second or (several and not both):
+        if first == second or (several and not (first and second)):
             first = second = None
         return {
             "it": carriers.name_of(self.naming),
@@ -100,7 +99,7 @@ class ReuseEvidence(Evidence):
             "second": second,
             # Without a step, one optimizer may be meant for both losses.
             "because": None if self._stepped else "if only the other loss is to train it",
-            "sum": f"({first} + {second}).backward()" if both and not several else None,
+            "sum": f"({first} + {second}).backward()" if first and second and not several else None,
         }
 
     # The new part of this graph.
