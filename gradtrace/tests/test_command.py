@@ -121,6 +121,18 @@ def test_failing_script(script, tmp_path):
     assert data["warnings"] == []
 
 
+def test_an_error_that_the_program_catches_is_explained_at_the_end(script, tmp_path):
+    caught = FAILING.replace(
+        "    loss.backward()", "    try: loss.backward()\n    except RuntimeError: break"
+    )
+    path, report = script(caught), tmp_path / "report.json"
+    seen = command("--json", str(report), path)
+    assert (seen.returncode, seen.stdout) == (0, "step 0\nstep 1\n")
+    assert "the program caught RuntimeError: Trying to backward" in seen.stderr
+    assert "h = h.detach()" in seen.stderr
+    assert json.loads(report.read_text(encoding="utf-8"))["cause"] == "hidden_state_carried"
+
+
 RANKS = """
 import os
 import torch

@@ -42,6 +42,22 @@ def train(net, head):
 
 train(nn.LSTM(2, 4, num_layers=2), nn.Linear(4, 1))
 """
+CAUGHT = f"""{START}
+net, x = nn.Linear(2, 1), torch.ones(3, 2)
+features = net(x)
+
+def train():
+    opt = torch.optim.SGD(net.parameters(), 0.1)
+    for step in range(3):
+        try:
+            opt.zero_grad()
+            features.pow(2).mean().backward()
+            opt.step()
+        except RuntimeError as error:
+            print("failed:", error)
+
+train()
+"""
 MODULE_STATE = f"""{START}
 class Memory(nn.Module):
     def __init__(self):
@@ -461,6 +477,7 @@ def reason(proof: Proof, title: str) -> str:
     [
         (STATE, "detach_state", "+    h = h.detach()"),
         (LSTM, "detach_state", "+        state = tuple(one.detach() for one in state)"),
+        (CAUGHT, "compute_again", "+        features = net(x)"),
         (CACHED, "compute_again", "+        self.scale = self.log_scale.exp()"),
         (TWO_HEADS, "add_losses", "+    (loss_a + loss_b).backward()"),
         (IN_PLACE, "out_of_place", "+    y = y / y.sum(1, keepdim=True)  # to one"),

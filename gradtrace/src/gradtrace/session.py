@@ -73,7 +73,11 @@ class Session:
         if self.strict:
             watch.look_back(vars(sys.modules["__main__"]))
         if not isinstance(error, Exception):
-            return None
+            # Its note may never have been printed, except by the parent of a spawned process.
+            if watch.last_failure is not None and "--multiprocessing-fork" not in sys.orig_argv:
+                caught = f"gradtrace: the program caught {watch.last_failure.error}"
+                self.say(f"{caught}\n{watch.last_failure.text()}")
+            return watch.last_failure
         in_traceback = _explained(error)  # with the traceback
         diagnosis = watch.explain(error)
         if diagnosis is not None and not in_traceback:

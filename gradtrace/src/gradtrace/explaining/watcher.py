@@ -117,6 +117,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         self._observer: Observer | None = None
         self._on = False
         self._saw_compiled_code = False
+        self.last_failure: Diagnosis | None = None  # of a backward call, also if it is caught
         if begin:
             self._begin()
 
@@ -212,7 +213,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         self, call: BackwardCall, outputs: Any, inputs: Sequence[Any], error: BaseException
     ) -> None:
         if isinstance(error, Exception) and _explanation_on(error) is None:
-            self._explain(error, outputs, inputs, call)
+            self.last_failure = self._explain(error, outputs, inputs, call)
 
     def ended(self, call: BackwardCall, error: BaseException | None) -> None:
         timeline = self._record.timeline

@@ -209,7 +209,9 @@ def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
     """Run the statement, its operands and what depends on it at the beginning of each iteration."""
     source = cached.source
     for statement, loop in failure.loops:
-        if statement.source is not source or cached.node not in source.before(loop):
+        is_before = statement.source is source and cached.node in source.before(loop)
+        is_global = statement.source is source and source.scope_of(cached.node) is source.tree
+        if not (is_before or is_global):
             continue
         following = [node for node in source.after(cached.node) if node in source.before(loop)]
         moved = [*_operands(failure, cached), cached.node]
@@ -224,7 +226,7 @@ def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
             continue
         unmoved = [later for later in following if later not in moved]
         is_movable = not reads(*unmoved) & results and all(map(source.has_own_lines, moved))
-        removal = source.remove(*moved) if is_movable else []
+        removal = source.remove(*moved) if is_before and is_movable else []
         for target in dict.fromkeys((loop, next(source.loops_around(statement.node)))):
             title = f"compute {', '.join(sorted(names))} inside the loop at line {target.lineno}"
             edits = [*source.first_in(target.body, lines), *removal]

@@ -269,12 +269,13 @@ def _read_from(edits: Mapping[str, str]) -> None:
 
 
 def _users_frames(error: BaseException) -> dict[FrameType, ProgramLine]:
-    """Return the frames of the user's code in the traceback with their lines, innermost first."""
+    """Return the user's frames from the error outward with their lines, innermost first."""
     from gradtrace.autograd.frames import is_users  # not at the top, as it imports torch
 
+    raising = reversed([*traceback.walk_tb(error.__traceback__)])
     return {
         frame: ProgramLine(frame.f_code.co_filename, line, frame.f_code.co_name)
-        for frame, line in reversed([*traceback.walk_tb(error.__traceback__)])
+        for frame, line in (*raising, *traceback.walk_stack(sys._getframe(1)))
         if is_users(frame.f_code)
     }
 

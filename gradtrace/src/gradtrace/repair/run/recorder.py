@@ -25,6 +25,7 @@ from gradtrace._torch_hooks import AllowRefused
 from gradtrace.autograd import traversal
 from gradtrace.autograd.frames import contents, namespace, reach, user_frames
 from gradtrace.autograd.tensors import storage_of
+from gradtrace.explaining.watcher import explanation_of
 from gradtrace.repair.run.observations import (
     Gradients,
     GradientsCleared,
@@ -48,7 +49,7 @@ _PLAIN = {torch.Tensor, torch.nn.Parameter}  # types; those of a compiler's tens
 
 
 class Recorder(Listener):
-    """A listener of the engine; ``stop`` is called with the run's status once enough has run.
+    """A listener of the engine; ``stop`` gets the run's status, and its error, when it is to end.
 
     Args:
         timeline: of the strict watch beside it.
@@ -62,7 +63,7 @@ class Recorder(Listener):
         self,
         timeline: Timeline,
         limits: RunLimits,
-        stop: Callable[[str], None],
+        stop: Callable[[str, BaseException | None], None],
         refused: AllowRefused | None = None,
     ):
         self.run = ProgramRun()
@@ -160,6 +161,8 @@ class Recorder(Listener):
         running, self._running = self._running, None
         if error is not None:
             running.failed = True
+            if explanation_of(error) is not None:  # the program itself may catch it
+                self._stop("raised", error)
             return
         with traversal.undisturbed(), torch.no_grad():
             for key, gradient in self._gradients().items():
@@ -208,17 +211,17 @@ class Recorder(Listener):
     def _stop_at_limits(self) -> None:
         limits = self._limits
         if time.monotonic() - self._start > limits.seconds:
-            self._stop("time")
+            self._stop("time", None)
         if limits.failing_call is None or self._depth:
             return
         beyond = len(self._calls) - limits.failing_call
         if beyond >= limits.beyond * _PATIENCE:
-            self._stop("enough")
+            self._stop("enough", None)
         if beyond < limits.beyond:
             return
         late = {step.optimizer for step in self.run.steps_after(limits.failing_call + 1)}
         if late >= {step.optimizer for step in self.run.steps}:
-            self._stop("enough")
+            self._stop("enough", None)
 
     # Parameters and other leaves.
 
