@@ -1,4 +1,4 @@
-# obeys: take system.poses.clone() and write into the clone
+# obeys: write into a clone of system.poses
 import numpy as np
 import torch
 from torch import nn

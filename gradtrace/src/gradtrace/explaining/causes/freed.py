@@ -216,8 +216,8 @@ CAUSES = (
         "buffer_has_graph",
         "a module's buffer holds a tensor with a graph, which an earlier backward call freed",
         Fix(
-            "if each forward pass is to start from the same values, take {it|buffer}.clone() and"
-            " write into the clone, so that the buffer itself keeps no graph",
+            "if each forward pass is to start from the same values, write into a clone of"
+            " {it|the buffer}, so that the buffer itself keeps no graph",
             needs=("written_in_place",),
             otherwise="if the written values are to stay (a queue), detach {it|the buffer} after"
             " each backward call",
