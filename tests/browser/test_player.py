@@ -601,6 +601,16 @@ def test_a_phone_shows_code_graph_and_bar_at_once(show, page):
     assert cut <= 1  # the whole of a small drawing
 
 
+def test_on_a_phone_the_line_that_a_question_is_about_is_in_view(show, page):
+    page.set_viewport_size({"width": 375, "height": 800})
+    question = asked(WhatIsFreedNext(after="a.backward()"), shared)
+    page = show(static_html([trace(shared)], question=question))
+    place = opened_at(page, "shared")
+    source, current = (place.locator(name).bounding_box() for name in (".source", ".lines .next"))
+    assert source["y"] <= current["y"]
+    assert current["y"] + current["height"] <= source["y"] + source["height"] + 1
+
+
 def test_on_a_phone_the_bar_sticks_and_a_question_about_lines_has_the_screen(show, page):
     page.set_viewport_size({"width": 360, "height": 640})
     question = asked(WhichLineRaises(), long)

@@ -391,7 +391,7 @@ export class Player {
       ? `${this.where}. ${this.inside.text(place)}`
       : announcement(trace, timeline, this.step, this.where, this.locked);
     if (this.lit) this.light(null);
-    for (const part of [this.source, this.graph]) part.settle();
+    for (const part of [this.graph, this.source]) part.settle(); // the drawing takes room from the source
   }
 
   /** The nodes of the next line's backward, or null if there are none or the line may not be seen. */
