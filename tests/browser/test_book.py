@@ -183,7 +183,9 @@ def test_the_landing_page_answers_before_the_fold(visit, server, size):
     assert last["y"] + last["height"] <= size[1]
 
 
-@pytest.mark.parametrize("name", ["index.html", "book/verdicts.html"])
+@pytest.mark.parametrize(
+    "name", ["index.html", "book/verdicts.html", "book/exercises.html", "book/versions.html"]
+)
 def test_on_a_phone_no_column_is_cut_and_no_claim_squeezed(visit, server, page, name):
     page.set_viewport_size({"width": 360, "height": 800})
     visit(server + name, server)
@@ -191,8 +193,35 @@ def test_on_a_phone_no_column_is_cut_and_no_claim_squeezed(visit, server, page, 
         "cells => cells.map((cell) => cell.getBoundingClientRect().right)"
     )
     assert len(cells) > 6 and max(cells) <= 360
-    claims = page.locator(".claims-table td:nth-child(2), .claims-summary td:first-child")
-    assert min(claims.evaluate_all("cells => cells.map((cell) => cell.clientWidth)")) >= 240
+    claims = page.locator(
+        ".claims-table td:nth-child(2), .claims-summary td:first-child, .gpu-table td"
+    )
+    widths = claims.evaluate_all("cells => cells.map((cell) => cell.clientWidth)")
+    assert all(width >= 240 for width in widths)
+
+
+@pytest.mark.parametrize("name", ["book/teaching.html", "notebooks/seven_switches.html"])
+def test_on_a_phone_a_column_of_code_has_room_for_a_name(visit, server, page, name):
+    page.set_viewport_size({"width": 360, "height": 800})
+    visit(server + name, server)
+    widths = page.locator("article td:has(code)").evaluate_all(
+        "cells => cells.map((cell) => cell.clientWidth)"
+    )
+    assert widths and min(widths) >= 120
+
+
+@pytest.mark.parametrize("name", ["index.html", *CHAPTERS])
+def test_a_page_does_not_move_while_it_loads(visit, server, page, name):
+    page.set_viewport_size({"width": 1280, "height": 680})
+    page.add_init_script(
+        "window.shifts = [];"
+        "new PerformanceObserver((list) => window.shifts.push(...list.getEntries()"
+        ".map((entry) => entry.value))).observe({ type: 'layout-shift', buffered: true });"
+    )
+    visit(server + name, server).wait_for_load_state("networkidle")
+    assert sum(page.evaluate("shifts")) < 0.01
+    gap = "document.querySelector('.bd-sidebar-secondary').getBoundingClientRect().x"
+    assert page.evaluate(gap) >= 1040  # the place that was kept is the contents' own
 
 
 def test_the_landing_page_goes_by_its_name_in_the_navigation(visit, server):
