@@ -1026,6 +1026,7 @@ def test_an_interrupt_ends_it_at_once(tmp_path):
 
 def test_list_runs_the_program_once(script, tmp_path):
     done = command("--list", "train.py", folder=tmp_path)
+    assert done.stderr.startswith("gradtrace: this runs train.py once, for at most 120 seconds.")
     assert done.returncode == 0, done.stderr
     assert "detach_state: h = h.detach()" in done.stdout
     assert "retain_graph" in done.stdout

@@ -78,9 +78,9 @@ def main(words: list[str], flags: list[str], version: str) -> int:
 
 def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> int:
     name = " ".join(program[:2]) if program[0] == "-m" else program[0]
-    often = "once" if options.list else "several times"
+    often = "once, for" if options.list else "several times, each for"
     _say(
-        f"this runs {name} {often}, at most {options.seconds:g} seconds each time. Each "
+        f"this runs {name} {often} at most {options.seconds:g} seconds. Each "
         "run really writes its files and sends its requests."
     )
     with Launcher(program, flags) as launcher:
