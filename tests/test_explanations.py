@@ -212,7 +212,7 @@ def test_one_value_in_a_tuple_is_said_to_be_that():
     right = torch.ones(2)
     [finding] = compare({"gradient": right}, {"gradient": [right]})
     assert finding.text == (
-        "a tuple or list with 1 in it, not a tensor of shape [2]; the right value is its only one"
+        "a tuple or list of length 1, not a tensor of shape [2]; the right value is its only one"
     )
     [finding] = compare({"gradient": right}, {"gradient": [right + 1]})
     assert finding.text.endswith("return its only value")

@@ -161,7 +161,7 @@ def kind_of(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {list(value.shape)}"
     if isinstance(value, list | tuple):
-        return f"a tuple or list with {len(value)} in it"
+        return f"a tuple or list of length {len(value)}"
     if value is None:
         return "nothing (None)"
     names = {bool: "a truth value", int: "a whole number", float: "a number", str: "text"}
