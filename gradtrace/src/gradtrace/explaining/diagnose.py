@@ -35,6 +35,7 @@ NAMING_EVIDENCE: dict[str, type[Evidence]] = {
     "leaf_inplace": modified.LeafEvidence,
     "view_changed_inplace": modified.LeafEvidence,
     "view_detached_inplace": modified.LeafEvidence,
+    "leaf_reshaped": modified.ReshapedEvidence,
     "double_backward_unsupported": function.SecondDerivativeEvidence,
     "no_grad_region": no_graph.InferenceEvidence,
     "copied_with_graph": no_graph.CopiedEvidence,

@@ -395,6 +395,15 @@ class LeafEvidence(TextEvidence):
         )
 
 
+class ReshapedEvidence(TextEvidence):
+    """Names of the leaves that have the shape of the gradient which autograd refuses."""
+
+    def __post_init__(self) -> None:
+        leaves = leaves_of(walk(roots_of(self.outputs))[0])
+        reshaped = (leaf for leaf in leaves if f"got {[*leaf.shape]} but" in self.error)
+        self.names = {"it": self.names_of(reshaped)}
+
+
 class Retained(ReuseEvidence):
     """The part of the graph that an earlier backward call retained, and how a loss reaches it."""
 
