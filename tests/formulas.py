@@ -9,21 +9,20 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import gradcheck
 from torch.func import functional_call
 from torch.nn import functional as F
 
 from backward_twice.checks import (
     accumulated_gradients,
-    cached_tensor,
+    broken_script,
     custom_function,
     gan_step,
-    gradient_penalty,
     hessian_vector,
+    memory_hunt,
     own_losses_only,
     retained_bytes,
-    running_total,
     silently_wrong,
-    two_replicas,
     version_counters,
 )
 from backward_twice.checks.networks import PARAMETERS, output_of
@@ -111,9 +110,9 @@ def _cached_tensor(weight, bias, u, phases, rate):
             [x] = leaves([batch])
             output = x @ normalised.T + bias
             if phase["training"]:
-                weight, bias = descended([weight, bias], cached_tensor._loss(output), rate)
+                weight, bias = descended([weight, bias], (output - 1).square().mean(), rate)
             else:
-                [gradient] = torch.autograd.grad(cached_tensor._loss(output), x, retain_graph=True)
+                [gradient] = torch.autograd.grad((output - 1).square().mean(), x, retain_graph=True)
                 results[f"output in evaluation, phase {i}, batch {j}"] = output
                 results[f"gradient of the input, phase {i}, batch {j}"] = gradient
     return {**results, "weight": weight, "bias": bias, "u": u}
@@ -196,10 +195,10 @@ def _gradient_penalty_flat(weights, x, target, strength):
     gradients = torch.autograd.functional.jacobian(loss, tuple(weights))
     # The gradient of a squared norm |g|² is twice the Hessian times g.
     _, products = torch.autograd.functional.hvp(loss, tuple(weights), gradients)
-    return gradient_penalty._by_parameter(
-        gradient + 2 * strength * product
-        for gradient, product in zip(gradients, products, strict=True)
-    )
+    return {
+        f"gradient of the {name}": gradient + 2 * strength * product
+        for name, gradient, product in zip(PARAMETERS, gradients, products, strict=True)
+    }
 
 
 @formula("hessian_vector.hessian_vectors")
@@ -217,7 +216,7 @@ def _hessian_vector_curvatures(parameters, start, x, target, steps):
         shaped = [
             part.view(parameter.shape) for part, parameter in zip(parts, parameters, strict=True)
         ]
-        return hessian_vector._loss(shaped, x, target)
+        return (output_of(shaped, x) - target).square().mean()
 
     def flat(tensors):
         return torch.cat([tensor.flatten() for tensor in tensors])
@@ -350,7 +349,8 @@ def _running_total_training(layers, batches, decay, rate):
         value = loss.item()
         history.append(decay * history[-1] + (1 - decay) * value if history else value)
         weights = descended(weights, loss, rate / history[-1])
-    return running_total._results(weights, history)
+    by_batch = {f"running mean after batch {i}": value for i, value in enumerate(history, 1)}
+    return dict(zip(PARAMETERS, weights, strict=True)) | by_batch
 
 
 def _mixed_loss(scores, target, share):
@@ -417,9 +417,12 @@ def _two_replicas(weights, batches, rate):
         output = output_of(weights, x)
         loss = F.mse_loss(output[:, 0], target_a) + F.mse_loss(output[:, 1], target_b)
         weights = descended(weights, loss, rate)
-    trained = dict(zip(LAYERS, weights, strict=True))
-    counts = [len(batches[0])] * len(two_replicas._REPLICAS)
-    return two_replicas._results(counts, [trained] * len(two_replicas._REPLICAS))
+    trained = {
+        f"replica {replica}: {name}": weight
+        for replica in (0, 1)
+        for name, weight in zip(LAYERS, weights, strict=True)
+    }
+    return {"how often the gradients were averaged": [len(batches[0])] * 2, **trained}
 
 
 @formula("uneven_pieces.accumulate")
@@ -451,6 +454,41 @@ def _masked_layer(x, weight, bias, mask, head):
 def _version_counters_layer(mask, **inputs):
     doubles = {name: value.double() for name, value in inputs.items()}
     return version_counters._run_layer(_masked_layer, mask, **doubles)
+
+
+@formula("silently_wrong.wrong_gradients")
+def _silently_wrong_detector(functions, values):
+    def are_wrong(function, inputs):
+        return [not is_right(function, inputs, place) for place in range(len(inputs))]
+
+    def is_right(function, inputs, place):
+        leaves = [x.clone().requires_grad_(i == place) for i, x in enumerate(inputs)]
+        return gradcheck(function, leaves, raise_exception=False)
+
+    verdicts = silently_wrong._run_detector(are_wrong, functions, values)
+    return {name: verdict for name, verdict in verdicts.items() if name.startswith("function ")}
+
+
+@formula("memory_hunt.what_grows")
+def _memory_hunt_grows(trainers):
+    growing = [
+        [name for name, habit in trainer["habits"].items() if habit in memory_hunt._GROWING]
+        for trainer in trainers
+    ]
+    return {
+        f"trainer {number}": ", ".join(sorted(names)) or "none"
+        for number, names in enumerate(growing, 1)
+    }
+
+
+@formula("broken_script.repair")
+def _broken_script(scripts):
+    def repaired(script):
+        for right, wrong in broken_script._FAULTS:
+            script = script if right in script else script.replace(wrong, right)
+        return script
+
+    return broken_script._run(repaired, scripts)
 
 
 @formula("version_counters.count_versions")

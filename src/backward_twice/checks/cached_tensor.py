@@ -33,10 +33,6 @@ def _draw(draws):
 _CONSTANT = "in evaluation no gradient reaches the weight"
 
 
-def _loss(output):
-    return (output - 1).square().mean()
-
-
 def _run(answer, weight, bias, u, phases, rate):
     layer = answer(weight.clone(), bias.clone(), u.clone())
     optimizer = torch.optim.SGD(layer.parameters(), lr=rate)
@@ -47,7 +43,7 @@ def _run(answer, weight, bias, u, phases, rate):
             x = batch.clone().requires_grad_(not phase["training"])
             optimizer.zero_grad()
             output = layer(x)
-            _loss(output).backward()
+            (output - 1).square().mean().backward()
             if phase["training"]:
                 optimizer.step()
             else:

@@ -48,15 +48,11 @@ def _draw_flat(draws):
     }
 
 
-def _by_parameter(gradients):
-    names = (f"gradient of the {name}" for name in PARAMETERS)
-    return dict(zip(names, gradients, strict=True))
-
-
 def _run_flat(answer, weights, x, target, strength):
     network = two_layers(weights)
     answer(network, x, target, strength)
-    return _by_parameter(parameter.grad for parameter in network.parameters())
+    named = zip(PARAMETERS, network.parameters(), strict=True)
+    return {f"gradient of the {name}": parameter.grad for name, parameter in named}
 
 
 flat_gradients = Task("flat_gradients", _draw_flat, run=_run_flat)

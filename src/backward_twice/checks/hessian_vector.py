@@ -60,13 +60,10 @@ def _draw_curvatures(draws):
     }
 
 
-def _loss(parameters, x, target):
-    return (output_of(parameters, x) - target).square().mean()
-
-
 def _run_curvatures(answer, parameters, start, x, target, steps):
     parameters = [parameter.requires_grad_() for parameter in parameters]
-    results = answer(_loss(parameters, x, target), parameters, start, steps)
+    loss = (output_of(parameters, x) - target).square().mean()
+    results = answer(loss, parameters, start, steps)
     return {f"curvature in step {i}": number for i, number in enumerate(results, 1)}
 
 

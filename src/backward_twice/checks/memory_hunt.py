@@ -1,9 +1,9 @@
 """Exercise ``memory_hunt``: a training loop whose memory grows, and the references that cause it.
 
 A drawn trainer stores values of each step under several names.  The habit of each name decides
-whether it keeps the graphs of earlier steps alive.  The right answer is read from a table of
-habits; the learner's answer sees only the object and has to measure.  The loop to repair validates
-with a graph, and three references keep each of these graphs alive, so all three must go.
+whether it keeps the graphs of earlier steps alive; an answer sees only the object and has to
+measure.  The loop to repair validates with a graph, and three references keep each of these graphs
+alive, so all three must go.
 """
 
 import weakref
@@ -73,19 +73,11 @@ def _draw_grows(draws):
     return trainers
 
 
-def _joined(names):
-    return ", ".join(sorted(names)) or "none"
-
-
 def _ask_what_grows(answer, **trainer):
-    return _joined(answer(Trainer(**trainer)))
+    return ", ".join(sorted(answer(Trainer(**trainer)))) or "none"
 
 
-def _growing(habits, **_):
-    return _joined(name for name, habit in habits.items() if habit in _GROWING)
-
-
-what_grows = task_of_cases("what_grows", "trainer", _draw_grows, _growing, ask=_ask_what_grows)
+what_grows = task_of_cases("what_grows", "trainer", _draw_grows, ask=_ask_what_grows)
 
 _GRAPHS = "the graphs hold no more than two passes at once"
 _HOOK = "after training, the network keeps no output of its first layer alive"

@@ -26,16 +26,12 @@ def _draw_training(draws):
     }
 
 
-def _results(parameters, history):
-    by_batch = {f"running mean after batch {i}": value for i, value in enumerate(history, 1)}
-    return dict(zip(PARAMETERS, parameters, strict=True)) | by_batch
-
-
 def _run_training(answer, layers, batches, decay, rate):
     net = two_layers(layers)
     optimizer = torch.optim.SGD(net.parameters(), lr=rate)
     history = answer(net, optimizer, [tuple(batch) for batch in batches], decay)
-    return _results(net.parameters(), history)
+    by_batch = {f"running mean after batch {i}": value for i, value in enumerate(history, 1)}
+    return dict(zip(PARAMETERS, net.parameters(), strict=True)) | by_batch
 
 
 normalised_training = Task("normalised_training", _draw_training, run=_run_training)

@@ -17,7 +17,6 @@ from backward_twice.checks.networks import two_layers
 from backward_twice.checks.task import Task
 
 _REPLICAS = (0, 1)
-_REDUCTIONS = "how often the gradients were averaged"
 _PATIENCE = 60  # seconds that a replica waits for the other
 
 
@@ -86,14 +85,12 @@ def _run(answer, weights, batches, rate):
         dist.destroy_process_group()
     if errors:
         raise errors[0]  # the other replica's error is that it waited in vain
-    return _results(average.counts, [dict(net.named_parameters()) for net in networks])
-
-
-def _results(counts, trained):
-    results = {_REDUCTIONS: counts}
-    for replica, parameters in enumerate(trained):
-        results |= {f"replica {replica}: {name}": value for name, value in parameters.items()}
-    return results
+    trained = {
+        f"replica {replica}: {name}": parameter
+        for replica in _REPLICAS
+        for name, parameter in networks[replica].named_parameters()
+    }
+    return {"how often the gradients were averaged": average.counts, **trained}
 
 
 train = Task("train", _draw, run=_run)
