@@ -17,13 +17,6 @@ from nbgrader.utils import is_solution
 SOLUTION_ONLY = "solution-only"
 
 
-def drop_solution_only(notebook: NotebookNode) -> None:
-    """Remove the cells tagged ``solution-only``, and the word "Solution:" in the title."""
-    cells = notebook.cells
-    notebook.cells = [cell for cell in cells if SOLUTION_ONLY not in cell.metadata.get("tags", ())]
-    notebook.cells[0].source = notebook.cells[0].source.replace("# Solution: ", "# ", 1)
-
-
 class ClearSolutionsKeepStarters(ClearSolutions):
     """Clear the solutions, insert the starters, and remove what only the solution shows."""
 
@@ -33,7 +26,8 @@ class ClearSolutionsKeepStarters(ClearSolutions):
         """Turn a solution notebook into its exercise; nbconvert requires this signature."""
         source_of = {cell.id: cell.source for cell in nb.cells}
         nb, resources = super().preprocess(nb, resources)
-        drop_solution_only(nb)
+        nb.cells = [cell for cell in nb.cells if SOLUTION_ONLY not in cell.metadata.get("tags", ())]
+        nb.cells[0].source = nb.cells[0].source.replace("# Solution: ", "# ", 1)
         for cell in filter(is_solution, nb.cells):
             for folding in ("tags", "mystnb"):  # folded in the solution, open in the exercise
                 cell.metadata.pop(folding, None)

@@ -40,7 +40,7 @@ from backward_twice.grading.platforms.people import (
     write_people,
 )
 from backward_twice.grading.platforms.roster import Roster, read_roster
-from backward_twice.grading.platforms.upload import Collected, read_all_collected
+from backward_twice.grading.platforms.upload import Collected, read_collected
 
 
 def collect_download(
@@ -63,7 +63,7 @@ def collect_download(
                 f"no submission found in {download}: give what the platform offers for download, "
                 f"or a folder of <student>/{exercise}.ipynb"
             )
-        collected = read_all_collected(submissions)
+        collected = read_collected(submissions)
         record = collected.get(exercise, Collected(source.platform))
         if record.platform != source.platform:  # its keys are nothing to the other platform
             record = Collected(source.platform)

@@ -132,7 +132,8 @@ class Grading:
     @cached_property
     def collected(self) -> dict[str, Collected]:
         """The origin of each exercise's submissions, by the exercise's name."""
-        return {name: read_collected(self.options.submissions, name) for name in self.masters}
+        records = read_collected(self.options.submissions)
+        return {name: records.get(name, Collected()) for name in self.masters}
 
     @cached_property
     def owners(self) -> Owners | None:

@@ -29,7 +29,7 @@ class Collected:
     and ``students`` its name and number for each student.
     """
 
-    platform: str
+    platform: str = FOLDER
     keys: dict[str, str] = field(default_factory=dict)
     late: list[str] = field(default_factory=list)
     students: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -45,21 +45,15 @@ class Collected:
         atomic.write(submissions / _FOLDER / f"{exercise}.json", text.encode())
 
 
-def read_all_collected(submissions: Path) -> dict[str, Collected]:
+def read_collected(submissions: Path) -> dict[str, Collected]:
     """Return the records of all exercises that have one."""
-    paths = sorted((submissions / _FOLDER).glob("*.json"))
-    return {path.stem: read_collected(submissions, path.stem) for path in paths}
-
-
-def read_collected(submissions: Path, exercise: str) -> Collected:
-    """Return the record of an exercise, or else a record with a plain folder as the origin."""
-    path = submissions / _FOLDER / f"{exercise}.json"
-    try:
-        return Collected(**json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return Collected(FOLDER)
-    except (ValueError, TypeError) as error:
-        raise GradingError(f"{path} is damaged; collect {exercise} again") from error
+    records = {}
+    for path in sorted((submissions / _FOLDER).glob("*.json")):
+        try:
+            records[path.stem] = Collected(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise GradingError(f"{path} is damaged; collect {path.stem} again") from error
+    return records
 
 
 Participant = tuple[str, str]

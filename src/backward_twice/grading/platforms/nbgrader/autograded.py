@@ -7,35 +7,26 @@ source code and as plain text of outputs, which nbconvert escapes.
 """
 
 import json
-import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import nbformat
+from nbgrader.preprocessors import ClearHiddenTests, ClearOutput
 
 from backward_twice.checks import Finding
 from backward_twice.checks.asking import LOOKS_LIKE, SMALLEST_CASE
 from backward_twice.grading import atomic
 from backward_twice.grading.judging.grader import PASSED, Json
-from backward_twice.starters import drop_solution_only
-
-_HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS[ \t]*\n?", re.S | re.M)
+from backward_twice.starters import ClearSolutionsKeepStarters
 
 
 @cache
 def _exercise(master: Path) -> str:
     """Return the text of the exercise's notebook: the master without solutions and outputs."""
-    notebook = nbformat.read(master, as_version=4)
-    drop_solution_only(notebook)
-    for cell in notebook.cells:
-        for folding in ("tags", "mystnb", "starter"):
-            cell.metadata.pop(folding, None)
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-            cell.source = _HIDDEN.sub("", cell.source).rstrip()
-            if cell.metadata.get("nbgrader", {}).get("solution"):
-                cell.source = ""
+    notebook, resources = nbformat.read(master, as_version=4), {}
+    for step in (ClearSolutionsKeepStarters(), ClearHiddenTests(), ClearOutput()):
+        notebook, resources = step.preprocess(notebook, resources)
     return nbformat.writes(notebook)
 
 
