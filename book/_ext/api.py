@@ -14,7 +14,6 @@ from pathlib import Path
 from sphinx.application import Sphinx
 from sphinx.ext.autodoc import FunctionDocumenter
 from sphinx.ext.autodoc.mock import _MockObject, mock
-from sphinx.ext.napoleon import GoogleDocstring
 from sphinx.util.inspect import signature as signature_of
 from sphinx.util.inspect import stringify_signature
 from sphinx.util.typing import stringify_annotation
@@ -39,17 +38,6 @@ def import_public_names(app: Sphinx) -> None:
                 getattr(package, name)
                 public.append(rf"{package.__name__}\.(.+\.)?{name}")
     app.config.nitpick_ignore_regex = [("py:.+", rf"(?!({'|'.join(public)})$).+")]
-
-
-def google_style(
-    app: Sphinx, what: str, name: str, obj: object, options: dict, lines: list[str]
-) -> None:
-    """Convert "Args:", "Returns:" and "Raises:" in a docstring to reStructuredText.
-
-    The extension napoleon is not used, because it reads "The nodes: as found" in the docstring of a
-    property as a type and its description.
-    """
-    lines[:] = GoogleDocstring(lines.copy()).lines()
 
 
 def own_signature(
@@ -81,11 +69,11 @@ def skip_tuple_fields(
 
 def setup(app: Sphinx) -> None:
     sys.path[:0] = map(str, SOURCES)
-    app.setup_extension("sphinx.ext.autodoc")
+    app.setup_extension("sphinx.ext.napoleon")  # and so autodoc
     app.config.autodoc_mock_imports = ["anywidget", "ipywidgets", "matplotlib", "torch"]
     app.config.autodoc_member_order = "groupwise"
+    app.config.napoleon_attr_annotations = False  # the signature has them
     FunctionDocumenter.member_order = 0  # functions before classes
     app.connect("builder-inited", import_public_names)
-    app.connect("autodoc-process-docstring", google_style)
     app.connect("autodoc-process-signature", own_signature)
     app.connect("autodoc-skip-member", skip_tuple_fields)

@@ -53,7 +53,7 @@ class GraphData:
 
     @cached_property
     def leaves(self) -> list[Node]:
-        """The AccumulateGrad nodes: where backward ends in some tensor's ``.grad``."""
+        """The AccumulateGrad nodes, where backward ends in some tensor's ``.grad``."""
         return [node for node in self.nodes if node.leaf is not None]
 
     @cached_property

@@ -206,7 +206,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     @property
     def knowledge(self) -> int:
-        """How much the watch records in the running thread: 2 if it observes operations, else 1."""
+        """How much the watch records in the running thread, 2 if it observes operations, else 1."""
         return 1 if self._observer is None or not self._observer.of_this_thread else 2
 
     def failed(
