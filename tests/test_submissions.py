@@ -550,10 +550,9 @@ def reader():
 
 
 def test_a_submission_is_read_elsewhere_and_is_the_same(reader):
-    found = reader.read(NAME, partial(opened, notebook()["cells"]))
-    assert found.answers == rebuilt(notebook())
-    assert found.timestamp == "2026-03-01T12:00:00"
-    assert found.notes == ("a note",)
+    found, about = reader.read(NAME, partial(opened, notebook()["cells"]))
+    assert found == rebuilt(notebook())
+    assert about == {"notes": ["a note"], "timestamp": "2026-03-01T12:00:00"}
 
 
 def slow_to_parse(n):
@@ -575,7 +574,7 @@ def test_a_notebook_that_keeps_a_parser_busy_is_rejected(hurried):
     found["cells"][place:place] = [code("    y = 1\n", id=f"rest{n}") for n in range(30)]
     with pytest.raises(Rejected, match=r"cannot be read within 0\.3 s"):
         hurried.read(NAME, partial(opened, found["cells"]))
-    assert hurried.read(NAME, partial(opened, notebook()["cells"])).answers.sources
+    assert hurried.read(NAME, partial(opened, notebook()["cells"]))[0].sources
 
 
 def test_another_cell_that_keeps_a_parser_busy_is_parsed_there_too(hurried):
@@ -586,9 +585,9 @@ def test_another_cell_that_keeps_a_parser_busy_is_parsed_there_too(hurried):
     with pytest.raises(Rejected, match=r"cannot be read within 0\.3 s"):
         hurried.read(NAME, partial(opened, found["cells"]))
     helper["source"] = "def helper(*a): ...\n"
-    given = hurried.read(NAME, partial(opened, found["cells"]))
-    assert given.answers == rebuilt(found)
-    assert "taken from other cells" in given.notes[-1]
+    given, about = hurried.read(NAME, partial(opened, found["cells"]))
+    assert given == rebuilt(found)
+    assert "taken from other cells" in about["notes"][-1]
 
 
 @pytest.mark.parametrize(
@@ -598,14 +597,14 @@ def test_another_cell_that_keeps_a_parser_busy_is_parsed_there_too(hurried):
 def test_what_cannot_be_read_costs_nobody_else(reader, how, why):
     with pytest.raises(Rejected, match=why):
         reader.read(NAME, partial(opened, [], how))
-    assert reader.read(NAME, partial(opened, notebook()["cells"])).answers.sources
+    assert reader.read(NAME, partial(opened, notebook()["cells"]))[0].sources
 
 
 def test_a_process_that_ended_between_two_calls_costs_nobody(reader):
     reader.read(NAME, partial(opened, notebook()["cells"]))
     reader._process.kill()
     reader._process.wait()
-    assert reader.read(NAME, partial(opened, notebook()["cells"])).answers.sources
+    assert reader.read(NAME, partial(opened, notebook()["cells"]))[0].sources
 
 
 def test_what_waits_for_ever_is_not_waited_for(monkeypatch):
@@ -629,9 +628,7 @@ def test_a_reader_that_does_not_start_rejects_nobody(tmp_path, monkeypatch):
 def test_the_reader_imports_no_torch(hand_in, tmp_path):
     hand_in(notebook())
     with Reader({NAME: MASTER}) as reader:
-        assert reader.read(
-            NAME, partial(read, tmp_path, SubmissionFolder("ada", NAME))
-        ).answers.sources
+        assert reader.read(NAME, partial(read, tmp_path, SubmissionFolder("ada", NAME)))[0].sources
         assert "torch" not in Path(f"/proc/{reader._process.pid}/maps").read_text()
 
 

@@ -162,22 +162,21 @@ class Grading:
             master = self.masters.get(folder.assignment)
             try:
                 opened = partial(read, self.options.submissions, folder)
-                submission = self.reader.read(folder.assignment, opened)
+                answers, about = self.reader.read(folder.assignment, opened)
             except Rejected as why:
                 points = master.max_points if master else 0.0
                 result = rejected(*key, str(why), points) | {"notes": [], "timestamp": None}
                 self.store(f"rejected: {why}", result)
                 continue
             digest = self.draws.key(
-                *self.digest, checks_digest(master.name), master.digest, submission.answers.digest
+                *self.digest, checks_digest(master.name), master.digest, answers.digest
             )
             collected = self.collected[master.name]
-            late = [f"late, says {collected.platform}"] if key[0] in collected.late else []
-            about = {"notes": [*submission.notes, *late], "timestamp": submission.timestamp}
+            if key[0] in collected.late:
+                about["notes"].append(f"late, says {collected.platform}")
             if self.journal.holds(key, digest) and not self.options.again:
                 self.store(digest, self.journal[key] | about)
             else:
-                answers = submission.answers
                 yield (digest, about), job(folder.student, master, answers, self.draws, settings)
 
     def store(self, digest: str, result: Json) -> None:

@@ -4,7 +4,6 @@ A submission that takes too much time or memory to be read is rejected, and the 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,15 +15,6 @@ from backward_twice.grading.limited import SECONDS, Limited
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Submission:
-    """A submission's answers, remarks on it, and its time (:class:`.Handed`)."""
-
-    answers: Answers
-    notes: tuple[str, ...]
-    timestamp: str | None
-
-
 class Reader(Limited):
     """Reads submissions in another process, which has the masters; a context manager."""
 
@@ -32,16 +22,16 @@ class Reader(Limited):
         super().__init__(seconds)
         self._masters = masters
 
-    def read(self, assignment: str, opened: Callable[[], Handed]) -> Submission:
+    def read(self, assignment: str, opened: Callable[[], Handed]) -> tuple[Answers, Json]:
         """Open a submission by ``opened()``, as :meth:`.Limited.call` does; rebuild its answers.
 
-        Raises Rejected if it cannot be graded, or if reading it takes too much time or memory.
+        Returns the answers, and what the submission's result says about it: notes and time.  Raises
+        Rejected if it cannot be graded, or if reading it takes too much time or memory.
         """
         parts = self.call(partial(_rebuilt, opened, assignment, self._masters))
         sources = {name: tuple(cells) for name, cells in parts["sources"].items()}
-        read_answers = Answers(sources, parts["missing"], tuple(parts["notes"]))
-        notes = (*parts["said"], *read_answers.notes)
-        return Submission(read_answers, notes, parts["timestamp"])
+        given = Answers(sources, parts["missing"], tuple(parts["notes"]))
+        return given, {"notes": [*parts["said"], *given.notes], "timestamp": parts["timestamp"]}
 
 
 def _rebuilt(opened: Callable[[], Handed], assignment: str, masters: Mapping[str, Master]) -> Json:
