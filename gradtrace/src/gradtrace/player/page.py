@@ -49,28 +49,12 @@ def module() -> str:
         text = re.sub(r" +// .*$", "", text, flags=re.MULTILINE)
         text = re.sub(r"^import [^;]*;\n", "", text, flags=re.MULTILINE)
         text = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
-        lines = (_without_spaces(line.strip()) for line in text.splitlines() if line.strip())
+        lines = (line.strip() for line in text.splitlines() if line.strip())
         text = "\n".join(lines)
         # Notebooks store each line apart.
         text = re.sub(r"(?<=[{}()\[,;>=?+&])\n(?!export)|\n(?=[.?:&|}\])])", "", text)
         parts.append(re.sub(r"[,;]+(?=})|,(?=[\])])", "", text))
     return "\n".join(parts)
-
-
-def _without_spaces(line: str) -> str:
-    """Return a line of JavaScript without the spaces around its operators.
-
-    Strings, and the text between the first and the last backtick or slash, are left as they are.
-
-    >>> _without_spaces('if (a === "b = c" && d) return { e: `f = ${g}` };')
-    'if(a==="b = c"&&d)return{e:`f = ${g}`};'
-    """
-    verbatim = r"[`/].*[`/]|[`/]"
-    return re.sub(
-        rf'({verbatim}|"(?:[^"\\]|\\.)*")| *([=*<>!&|?:,;{{}}()\[\]]+) *| ([+-]) (?![+-])',
-        r"\1\2\3",
-        line,
-    )
 
 
 def payload(trace: TraceData) -> dict[str, Any]:

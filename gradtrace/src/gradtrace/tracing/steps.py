@@ -18,7 +18,7 @@ from gradtrace.tracing.packing import packed
 
 MAX_STEPS = 1_000  # line events that a trace records by default
 
-SCHEMA = 5
+SCHEMA = 6
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,6 @@ class TraceData:
     function: str
     source: dict[int, str]
     statements: dict[int, int]
-    skipped: tuple[int, ...]
     nodes: tuple[TraceNode, ...]
     tensors: tuple[TraceTensor, ...]
     steps: tuple[Step, ...]
