@@ -61,11 +61,7 @@ def _draw_squash(draws):
     return {"inputs": {"x": x, "slope": 0.5 + slope.abs()}, **factors}
 
 
-def _squash_twice(squash, x, slope):
-    return squash(squash(x, slope), slope)
-
-
-squash = Task("Squash", _draw_squash, run=partial(_run_twice, twice=_squash_twice))
+squash = Task("Squash", _draw_squash, run=partial(_run_twice, twice=lambda f, x, s: f(f(x, s), s)))
 
 
 def _draw_root(draws):
@@ -73,11 +69,7 @@ def _draw_root(draws):
     return {"inputs": {"x": 2 * x, "a": 0.2 + a.abs()}, **factors}
 
 
-def _root_twice(root, x, a):
-    return root(1 + root(x, a), a)
-
-
-root = Task("Root", _draw_root, run=partial(_run_twice, twice=_root_twice))
+root = Task("Root", _draw_root, run=partial(_run_twice, twice=lambda f, x, a: f(1 + f(x, a), a)))
 
 
 _IN_PLACE = "the result is the tensor that was passed in, changed in place"
