@@ -337,7 +337,6 @@ def test_tied_weights_are_one_leaf():
     assert graph.held.leaves == 60
 
 
-@needs_handles
 def test_no_saved_tensor_hook_runs():
     calls = []
 
@@ -357,7 +356,6 @@ def test_no_saved_tensor_hook_runs():
     assert calls == []
 
 
-@needs_handles
 def test_save_on_cpu_and_hooks_that_hide_the_tensor():
     with save_on_cpu():
         kept = leaf(3).exp()
@@ -368,7 +366,6 @@ def test_save_on_cpu_and_hooks_that_hide_the_tensor():
     assert (saved.state, saved.shape, saved.storage_nbytes) == ("packed", None, None)
 
 
-@needs_handles
 def test_checkpoint_is_not_recomputed():
     runs = []
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from torch._C._dynamo import eval_frame
 
 PROGRAMS = Path(__file__).parent / "same_program"
 MODES = {
@@ -108,6 +109,8 @@ def without_notes(text: str) -> str:
 
 @pytest.mark.parametrize("program", COMMANDS)
 def test_same_program(program, tmp_path):
+    if program == "compiled" and not hasattr(eval_frame, "set_code_exec_strategy"):
+        pytest.skip("this PyTorch's compiler, before 2.7, looks into the functions that it skips")
     with ThreadPoolExecutor() as pool:  # side by side
         started = {
             mode: pool.submit(run, COMMANDS[program], mode, tmp_path / mode) for mode in MODES

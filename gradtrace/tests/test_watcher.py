@@ -1126,6 +1126,21 @@ def test_all_changed_tensors_are_named():
     assert set(explanation_of(failure.value).carried_by.split(", ")) == {"first", "second"}
 
 
+def test_a_changed_tensor_fails_and_is_explained_again():
+    errors = []
+    with watch(strict=True):
+        x = torch.ones(2, requires_grad=True)
+        y = x.exp()
+        y += 1
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="inplace") as failure:
+                y.sum().backward()
+            errors.append((str(failure.value), explanation_of(failure.value)))
+    (first, found), (second, again) = errors
+    assert (second, again.cause, again.carried_by) == (first, found.cause, found.carried_by)
+    assert (found.confidence, found.carried_by) == ("certain", "y")
+
+
 def test_the_line_that_computed_an_output_without_the_input_is_named():
     model, image = torch.nn.Linear(2, 1), torch.rand(1, 2)
     with pytest.raises(RuntimeError, match="not have been used") as failure, watch():

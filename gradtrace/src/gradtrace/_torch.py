@@ -8,12 +8,14 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from operator import attrgetter, methodcaller
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
-import torch.utils.checkpoint  # 2.4.1 does not import it with torch
 from torch.autograd import graph as _graph
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -141,10 +143,88 @@ def outputs_of(node: Any) -> tuple[Output, ...]:
 # A node's attributes with this prefix are handles of its saved tensors.  A node without them saves
 # none that Python can read.
 RAW_SAVED = "_raw_saved_"
-# The attribute that gives the saved tensor itself, as a backward pass would get it.
-CHECKED_SAVED = "_saved_"
-# Without ``data`` (2.10 lacks it, 2.13 has it) a handle is unpacked as in a backward pass.
+# Whether a handle has the saved tensor as its ``data`` (2.10 lacks it, 2.13 has it).
 SAVED_TENSORS_SHOW_THEIR_DATA = hasattr(torch._C._autograd.SavedTensor, "data")
+
+
+def slot_getters(slot: str, is_custom: bool) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return two functions of a node: one reads the handles in a slot, the other unpacks them.
+
+    To read runs no hook. Where a handle does not show its tensor, reading unpacks it, but stops the
+    first Python function that is called meanwhile: it is the unpack hook.
+    """
+    unpacked = attrgetter("saved_tensors" if is_custom else f"_saved_{slot}")
+    if SAVED_TENSORS_SHOW_THEIR_DATA:
+        return attrgetter(RAW_SAVED + slot), unpacked
+
+    def handles(node: LiveNode) -> Any:
+        tracer = sys.gettrace()
+        sys.settrace(None)
+        try:  # call_tracing, because Python does not trace what a trace function calls
+            value = sys.call_tracing(_unpack, (unpacked, node))
+        except _IsPacked as error:
+            (packed,) = error.args
+            return _Handle(packed.tensor) if type(packed) is _Changed else _Handle(packed, unpacked)
+        finally:
+            sys.settrace(tracer)
+        return tuple(map(_Handle, value)) if type(value) is tuple else _Handle(value)
+
+    return handles, unpacked
+
+
+class _Handle(NamedTuple):
+    """A stand-in for PyTorch's handle of a saved tensor."""
+
+    data: Any
+    unpack_hook: Any = None
+
+
+class _IsPacked(Exception):
+    """Raised in place of an unpack hook, with what it would unpack."""
+
+
+def _unpack(unpacked: Callable[[LiveNode], Any], node: LiveNode) -> Any:
+    sys.settrace(_stop_hook)
+    try:
+        return unpacked(node)
+    finally:
+        sys.settrace(None)
+
+
+def _stop_hook(frame: FrameType, event: str, argument: Any) -> None:
+    sys.settrace(None)
+    if frame.f_code.co_name != "__torch_dispatch__":  # of a subclass, which detaches the tensor
+        raise _IsPacked(next(iter(frame.f_locals.values()), None))
+
+
+class _Changed(NamedTuple):
+    """A saved tensor that was changed in place, and the message of the error of unpacking it."""
+
+    tensor: torch.Tensor
+    message: str
+
+
+def show_changed(node: LiveNode) -> None:
+    """Make the handles of a node show its tensors that were changed in place.
+
+    Unpacking them fails, and always will, because version counters only grow. Where a handle does
+    not show its tensor, a hook takes it out, which fails with the same error when it is unpacked.
+    """
+    for name in () if SAVED_TENSORS_SHOW_THEIR_DATA else dir(node):
+        if name.startswith(RAW_SAVED):
+            try:
+                slot_getters(name.removeprefix(RAW_SAVED), isinstance(node, CUSTOM))[0](node)
+            except RuntimeError as error:
+                with suppress(RuntimeError):  # freed, or a view that was a leaf when it was saved
+                    raw = getattr(node, name)
+                    raw = raw if type(raw) is tuple else (raw,)
+                    # Of several, others may be unchanged.
+                    if len(raw) == 1 and "inplace operation" in str(error):
+                        raw[0].register_hooks(partial(_Changed, message=str(error)), _fail)
+
+
+def _fail(changed: _Changed) -> None:
+    raise RuntimeError(changed.message)
 
 
 def packed_by_checkpoint(packed: Any) -> bool:
@@ -210,26 +290,17 @@ def inputs_of_function(function: Any) -> list[str]:
     return names[1:] if function.setup_context is base.setup_context else names
 
 
-def saved_by_function(node: Any) -> tuple[torch.Tensor, ...]:
-    """Return the tensors that a custom function's forward passed to save_for_backward.
-
-    The result is empty if hooks would run, or if the tensors have been freed or modified in place.
-    """
-    try:
-        handles = getattr(node, f"{RAW_SAVED}tensors", ())
-        if any(getattr(handle, "unpack_hook", None) is not None for handle in handles):
-            return ()
-        return tuple(tensor for tensor in node.saved_tensors if tensor is not None)
-    except RuntimeError:  # freed, or changed in place
-        return ()
-
-
 def kept_by_function(node: Any) -> list[torch.Tensor]:
     """Return the floating-point tensors without a graph that a custom function's forward stored.
 
-    Inputs that require grad and outputs have a graph.
+    Inputs that require grad and outputs have a graph. Of the tensors passed to save_for_backward
+    there is none if hooks would run, or if they have been freed or modified in place.
     """
-    values = [*saved_by_function(node), *vars(node).values()]
+    values = [*vars(node).values()]
+    with suppress(RuntimeError):  # freed, or changed in place
+        handles = slot_getters("tensors", True)[0](node)
+        if type(handles) is tuple and all(handle.unpack_hook is None for handle in handles):
+            values += node.saved_tensors
     values += [item for value in values if isinstance(value, (list, tuple)) for item in value]
     tensors = (value for value in values if isinstance(value, torch.Tensor))
     return [t for t in tensors if t.is_floating_point() and not t.requires_grad]
@@ -279,7 +350,8 @@ def caller_of_forward(frame: FrameType) -> FrameType | None:
 
 
 AUTOGRAD_FILE: str = torch.autograd.__file__
-CHECKPOINT_FILE: str = torch.utils.checkpoint.__file__
+# Not imported: on 2.4.1 that imports SymPy, which takes a second and filters warnings.
+CHECKPOINT_FILE: str = str(Path(torch.utils.__path__[0], "checkpoint.py"))
 GRAD_MODE_FILE: str = torch.autograd.grad_mode.__file__
 DECORATOR_FILE: str = torch.utils._contextlib.__file__  # its frames run what @torch.no_grad() wraps
 GRAD_SCALER_FILE: str = torch.amp.grad_scaler.__file__

@@ -5,13 +5,11 @@ or None once backward has freed it; reading it runs no saved-tensor hook, recomp
 skips the version check, so freed and modified graphs can be read too. These attributes are private
 to PyTorch: each is looked up on the node's own type, and none is assumed to exist. A handle must
 not outlive its node (it would dangle), so the caller keeps every node alive until the reading ends.
-Older PyTorch has no ``data`` (2.10 does not, 2.13 does). There the tensor itself is
-requested, as backward would: saved-tensor hooks then run, and a checkpoint recomputes.
+Older PyTorch has no ``data``; there a modified tensor is shown to explanations only.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from operator import attrgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -147,43 +145,19 @@ _LAYOUTS: WeakKeyDictionary[type, _Layout] = WeakKeyDictionary()
 
 def _layout(node: _torch.LiveNode) -> _Layout:
     kind, custom = type(node), isinstance(node, _torch.CUSTOM)
-    slots = tuple(
-        _slot(attribute.removeprefix(_torch.RAW_SAVED), custom)
-        for attribute in dir(kind)
-        if attribute.startswith(_torch.RAW_SAVED)
-    )
+    attributes = (name for name in dir(kind) if name.startswith(_torch.RAW_SAVED))
+    names = [attribute.removeprefix(_torch.RAW_SAVED) for attribute in attributes]
+    slots = tuple((name, *_torch.slot_getters(name, custom)) for name in names)
     # An in-place write to a view wraps the node of that write; C++ extensions save on their own.
     hidden = kind.__name__ in ("CopySlices", "CppFunction")
     layout = _LAYOUTS[kind] = _Layout(name_of(node), slots, custom, hidden)
     return layout
 
 
-def _slot(name: str, custom: bool) -> tuple[str, _Getter, _Getter]:
-    checked = attrgetter("saved_tensors" if custom else _torch.CHECKED_SAVED + name)
-    if _torch.SAVED_TENSORS_SHOW_THEIR_DATA:
-        return name, attrgetter(_torch.RAW_SAVED + name), checked
-    return name, _unpacking(checked), checked
-
-
 def name_of(node: _torch.LiveNode) -> str:
     """Return the name of a node's operation."""
     # Not node.name(): a torch.autograd.Function may have set ctx.name to something else.
     return type(node).name(node).removeprefix("torch::autograd::")
-
-
-class _Unpacked(NamedTuple):
-    """A stand-in for PyTorch's handle on releases that do not expose its tensor."""
-
-    data: torch.Tensor | None
-    unpack_hook: None = None
-
-
-def _unpacking(checked: _Getter) -> _Getter:
-    def handle_of(node: _torch.LiveNode) -> Any:
-        value = checked(node)
-        return tuple(map(_Unpacked, value)) if type(value) is tuple else _Unpacked(value)
-
-    return handle_of
 
 
 def _read(node: _torch.LiveNode, layout: _Layout, roles: _Roles) -> list[SavedTensor]:

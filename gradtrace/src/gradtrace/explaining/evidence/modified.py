@@ -35,13 +35,15 @@ class ModifiedEvidence(Evidence):
 
     def __post_init__(self) -> None:
         self._live, self._links = walk(roots_of(self.outputs))
+        for node in self._live:
+            _torch.show_changed(node)
         version = re.search(r"is at version (\d+)", self.error)
         changed = [
             (_torch.sequence_nr(self._live[i]), saved)
             for i, node in enumerate(describe(self._live, self._links).nodes)
             for saved in node.saved
             if saved.state == MODIFIED
-            and saved.storage is not None  # PyTorch 2.4 does not show it once it has changed
+            and saved.storage is not None  # one of a list is not shown by PyTorch 2.4
         ]
         versions = (None, None if version is None else int(version[1]))
         reported = [pair for pair in changed if version is None or pair[1].version in versions]

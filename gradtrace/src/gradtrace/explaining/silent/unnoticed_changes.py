@@ -78,10 +78,8 @@ def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:
     if name.startswith("ctx."):
         return None
     slot, _, index = name.partition("[")
-    handle: Any = getattr(node, _torch.RAW_SAVED + slot, None)
-    if index:
-        handle = handle[int(index.rstrip("]"))]
-    return getattr(handle, "data", None)
+    handle = _torch.slot_getters(slot, isinstance(node, _torch.CUSTOM))[0](node)
+    return (handle[int(index.rstrip("]"))] if index else handle).data
 
 
 def _edit_of(
