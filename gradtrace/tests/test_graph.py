@@ -15,9 +15,6 @@ from gradtrace.autograd.nodes import shapes_of
 from gradtrace.autograd.traversal import root_node, walk
 
 READS_HANDLES = hasattr(torch._C._autograd.SavedTensor, "data")
-needs_handles = pytest.mark.skipif(
-    not READS_HANDLES, reason="this PyTorch shows a saved tensor only by unpacking it"
-)
 
 
 def says_pytorch(node):

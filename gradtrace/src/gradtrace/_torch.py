@@ -164,7 +164,7 @@ def slot_getters(slot: str, is_custom: bool) -> tuple[Callable[[Any], Any], Call
             value = sys.call_tracing(_unpack, (unpacked, node))
         except _IsPacked as error:
             (packed,) = error.args
-            return _Handle(packed.tensor) if type(packed) is _Changed else _Handle(packed, unpacked)
+            return packed if type(packed) is _Handle else _Handle(packed, unpacked)
         finally:
             sys.settrace(tracer)
         return tuple(map(_Handle, value)) if type(value) is tuple else _Handle(value)
@@ -173,10 +173,11 @@ def slot_getters(slot: str, is_custom: bool) -> tuple[Callable[[Any], Any], Call
 
 
 class _Handle(NamedTuple):
-    """A stand-in for PyTorch's handle of a saved tensor."""
+    """A stand-in for PyTorch's handle of a saved tensor; ``error`` is that of unpacking it."""
 
     data: Any
     unpack_hook: Any = None
+    error: str = ""
 
 
 class _IsPacked(Exception):
@@ -197,13 +198,6 @@ def _stop_hook(frame: FrameType, event: str, argument: Any) -> None:
         raise _IsPacked(next(iter(frame.f_locals.values()), None))
 
 
-class _Changed(NamedTuple):
-    """A saved tensor that was changed in place, and the message of the error of unpacking it."""
-
-    tensor: torch.Tensor
-    message: str
-
-
 def show_changed(node: LiveNode) -> None:
     """Make the handles of a node show its tensors that were changed in place.
 
@@ -220,11 +214,11 @@ def show_changed(node: LiveNode) -> None:
                     raw = raw if type(raw) is tuple else (raw,)
                     # Of several, others may be unchanged.
                     if len(raw) == 1 and "inplace operation" in str(error):
-                        raw[0].register_hooks(partial(_Changed, message=str(error)), _fail)
+                        raw[0].register_hooks(partial(_Handle, error=str(error)), _fail)
 
 
-def _fail(changed: _Changed) -> None:
-    raise RuntimeError(changed.message)
+def _fail(changed: _Handle) -> None:
+    raise RuntimeError(changed.error)
 
 
 def packed_by_checkpoint(packed: Any) -> bool:
