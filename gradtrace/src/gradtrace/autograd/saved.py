@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.autograd.nodes import (
     ALIVE,
     FREED,
@@ -32,6 +31,7 @@ from gradtrace.autograd.nodes import (
     state_of,
 )
 from gradtrace.autograd.tensors import shape_of, storage_of
+from gradtrace.autograd.traversal import no_garbage_collection
 
 # On ``node.metadata``: a trace saw backward free this node, which hides what it saves (CopySlices).
 FREED_UNSEEN_TAG = "gradtrace.freed"

@@ -5,6 +5,7 @@ node to the nodes that computed its inputs (``node.next_functions``). The traver
 and without recursion.
 """
 
+import gc
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from graphlib import TopologicalSorter
@@ -13,7 +14,6 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from gradtrace import _torch
-from gradtrace.autograd.collector import no_garbage_collection
 
 
 def root_node(tensor: torch.Tensor) -> _torch.LiveNode:
@@ -93,6 +93,18 @@ def reachable(
                 visited.add(j)
                 pending.append(j)
     return visited
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Disable the garbage collector, which would scan a traversal's growing lists repeatedly."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import ipywidgets
 from IPython import get_ipython
@@ -288,24 +288,6 @@ def _needs_a_view() -> bool:
     return in_vs_code or _in_colab()
 
 
-@overload
-def explore(
-    function: None = None,
-    /,
-    *,
-    ask: Asked | None = None,
-    edits: Mapping[str, Mapping[int | str, str]] | None = None,
-    **controls: Any,
-) -> Callable[[Callable[..., Any]], Exploration]: ...
-@overload
-def explore(
-    function: Callable[..., Any],
-    /,
-    *,
-    ask: Asked | None = None,
-    edits: Mapping[str, Mapping[int | str, str]] | None = None,
-    **controls: Any,
-) -> Exploration: ...
 def explore(
     function: Callable[..., Any] | None = None,
     /,

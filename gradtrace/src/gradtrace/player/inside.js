@@ -47,7 +47,6 @@ export class Inside {
     let waiting = [];
     for (let k = 1; k <= place; k += 1) {
       const { node, call, passed } = this.run(k);
-      if (node === null) continue;
       if (passed) waiting = waiting.filter(({ to, of }) => to !== node || of !== call);
       nodes[node].next.forEach((to, i) => {
         const text = passed?.[i];
@@ -62,7 +61,7 @@ export class Inside {
     const { nodes } = this.outer.trace;
     const step = this.steps[place - 1];
     const { node, received, passed, written, released, returned, hooks, recomputed } = step.run;
-    const leaf = node !== null && nodes[node].leaf;
+    const { leaf } = nodes[node];
     const name = leaf ? nodes[node].label : step.node;
     const arrived = received.filter((text) => text !== null);
     const gets = `${name} receives the gradient ${listed(arrived) || "(none)"}`;
@@ -86,7 +85,7 @@ export class Inside {
   /** Return why backward stopped at a node, or " with an error" if its saved tensors are intact. */
   reason(node) {
     const { steps } = this.outer.trace;
-    const state = node === null ? null : this.timeline.state(node, 0)?.state;
+    const state = this.timeline.state(node, 0)?.state;
     const since = (wanted) =>
       steps.find(({ changed }) => changed.some((row) => row.node === node && row.state === wanted))?.ran;
     if (state === "freed")

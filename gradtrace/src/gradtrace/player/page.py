@@ -15,7 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.draw.layout import drawings_of
 from gradtrace.player.outcome import describe_outcome
 from gradtrace.player.prompt import Question
@@ -69,8 +68,7 @@ def payload(trace: TraceData) -> dict[str, Any]:
 
 def _played(trace: TraceData) -> dict[str, Any]:
     """Return a trace with its drawings and its outcome."""
-    with no_garbage_collection():
-        views = drawings_of(scene_of(trace))
+    views = drawings_of(scene_of(trace))
     return vars(trace) | {"views": views, "outcome": describe_outcome(trace)}
 
 

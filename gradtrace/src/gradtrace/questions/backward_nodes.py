@@ -28,8 +28,7 @@ class _AskedInside(Asked):
 
     def _place_of(self, node: str, trace: TraceData) -> int:
         """Return the position of the first node of this name among the nodes that ran, from 0."""
-        runs = [run.node for run in self._runs(trace)]
-        labels = ["" if number is None else trace.nodes[number].label for number in runs]
+        labels = [trace.nodes[run.node].label for run in self._runs(trace)]
         if node not in labels:
             raise ValueError(f"the backward pass does not run {node!r}, only {', '.join(labels)}")
         return labels.index(node)
@@ -162,7 +161,7 @@ class WhereItStops(_AskedForNode):
         stops = [
             (place, run.node)
             for place, run in enumerate(self._runs(trace), 1)
-            if run.passed is None and run.node is not None
+            if run.passed is None
         ]
         if not stops:
             raise ValueError("the backward pass runs to its end")

@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 
-from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.autograd.nodes import FREED, HIDDEN
 from gradtrace.autograd.saved import GraphData
 from gradtrace.draw.drawing import Box
@@ -56,9 +55,8 @@ class Pictures:
 
     def __init__(self, graph: GraphData):
         nodes = self._nodes = graph.nodes
-        with no_garbage_collection():
-            self._scene = scene_of_nodes(nodes, [node.next for node in nodes], graph.model)
-            self.drawings = drawings_of(self._scene)
+        self._scene = scene_of_nodes(nodes, [node.next for node in nodes], graph.model)
+        self.drawings = drawings_of(self._scene)
         self._storages = {storage: place for place, storage in enumerate(saved_storages(nodes))}
         self._owners = storage_owners(nodes)
         self._leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf}

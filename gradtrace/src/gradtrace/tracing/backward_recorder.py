@@ -48,14 +48,13 @@ from gradtrace.tracing.values import gradient_text
 
 MAX_NODES = 64  # that are recorded of one call of backward; the one that fails is in any case
 _MAX_STEPS = 1_000  # inside of all lines together
-_MAX_UNNAMED = 256  # nodes that no variable reaches, but that are read
 # Modules whose functions the engine calls.
 _NO_HOOKS = ("gradtrace.", "torch._", "torch.utils.weak", "weakref")
 
 
 @dataclass
 class _Call:
-    """One call of ``backward()``.  ``outputs`` are its roots; empty if their graph is not read."""
+    """One call of ``backward()``.  ``outputs`` are its roots."""
 
     number: int
     outputs: Any
@@ -70,7 +69,7 @@ class _HookedNode:
     """A node that a call of backward may run; ``needed`` are its edges that lead to a node."""
 
     depth: int  # of the call
-    index: int | None
+    index: int
     name: str
     leaf: TensorWeakRef | None
     needed: tuple[bool, ...]
@@ -183,13 +182,8 @@ class BackwardRecorder:
             self._flush()
             with undisturbed():
                 nodes = walk(roots_of(outputs))[0]
-                unknown = sum(self._live.index_of(node) is None for node in nodes)
-            if unknown > _MAX_UNNAMED:
-                call.outputs = ()
             self._calls.append(call)
-            # Past the limit only the node that fails is recorded: what the line saw is enough.
-            if unknown or self._total < _MAX_STEPS:
-                self._look()
+            self._look()
             with undisturbed():
                 for node in nodes:
                     self._hook_node(call, node)
@@ -222,16 +216,14 @@ class BackwardRecorder:
         call.outputs = None
 
     def _recomputes(self, node: LiveNode) -> bool:
-        state = self._live.state(self._live.index_of(node))
-        packed = state is not None and any(slot == PACKED for slot, _ in state.slots)
-        return packed or "Checkpoint" in type(node).__name__
+        slots = self._live.states[self._live.index_of(node)].slots
+        return any(slot == PACKED for slot, _ in slots) or "Checkpoint" in type(node).__name__
 
     def _hook_node(self, call: _Call, node: LiveNode) -> None:
         index = self._live.index_of(node)
         if index in self._hooked:
             return
-        if index is not None:
-            self._hooked.add(index)
+        self._hooked.add(index)
         leaf = TensorWeakRef(node.variable) if isinstance(node, LEAF) else None
         needed = tuple(successor is not None for successor, _ in edges_of(node))
         hooked = _HookedNode(self._calls.index(call), index, name_of(node), leaf, needed)
@@ -244,7 +236,7 @@ class BackwardRecorder:
     def _before_node(self, node: _HookedNode, gradients: Sequence[torch.Tensor | None]) -> None:
         with self._unfailing():
             self._live.ran(node.index)
-            self._live.last_run = self._live.last_run if node.index is None else node.index
+            self._live.last_run = node.index
             if node.depth >= len(self._calls):  # of another backward, on a graph that is hooked
                 return
             self._flush()
@@ -273,7 +265,7 @@ class BackwardRecorder:
             if running is None:
                 return
             running.finished = True
-            state = self._live.state(node.index)
+            state = self._live.states.get(node.index)
             if state is not None and state.state == HIDDEN and not keeps_graph():
                 current_node().metadata[FREED_UNSEEN_TAG] = True
             if running.recorded:
@@ -295,9 +287,9 @@ class BackwardRecorder:
         if not self._thread:
             return
         index, leaf = running.node.index, running.node.leaf
-        state_before, bytes_before = self._live.state(index), self._held
+        state_before, bytes_before = self._live.states.get(index), self._held
         step = self._look()
-        now = self._live.state(index)
+        now = self._live.states.get(index)
         written = running.run.written
         if leaf is not None and written is not None:
             with undisturbed():

@@ -117,20 +117,15 @@ class LiveGraph:
         self._name(tensors, named, storages, line)
         return named
 
-    def ran(self, index: int | None) -> None:
+    def ran(self, index: int) -> None:
         """Mark a node that a backward pass runs, so that the next :meth:`look` reads its state."""
-        if index is not None:
-            self._ran.add(index)
+        self._ran.add(index)
 
-    def index_of(self, node: _torch.LiveNode) -> int | None:
-        """Return the index of a node in ``nodes`` if it was alive at the last look, else None."""
+    def index_of(self, node: _torch.LiveNode) -> int:
+        """Return the index in ``nodes`` of a node that was alive at the last look."""
         table, key = self._table(node)
-        index = table.get(key)
-        return index if index in self.states else None
-
-    def state(self, index: int | None) -> NodeState | None:
-        """Return the state of a node at the last look; None if it was not alive then."""
-        return None if index is None else self.states.get(index)
+        index: int = table[key]
+        return index
 
     def _table(self, node: _torch.LiveNode) -> tuple[Any, Any]:
         """Return the table that has the index of a node, and its key there."""

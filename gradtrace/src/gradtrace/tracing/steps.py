@@ -148,8 +148,7 @@ class Raised:
 class NodeRun:
     """The record of one node's run in a backward pass.
 
-    ``node`` is an index in ``Trace.nodes``; None for a node that no variable reached when the pass
-    began, if more than 256 such nodes existed. ``call`` numbers the line's backward calls from 1.
+    ``node`` is an index in ``Trace.nodes``. ``call`` numbers the line's backward calls from 1.
     ``depth`` counts the calls around it, as in a reentrant checkpoint or in a hook.
     ``received`` are the gradients that arrived, as texts, one for each output of the operation.
     ``passed`` are those that the node passed on, one for each of ``TraceNode.next``; None if the
@@ -159,7 +158,7 @@ class NodeRun:
     node, ``recomputed`` the operations that a checkpoint ran again to recompute saved tensors.
     """
 
-    node: int | None
+    node: int
     received: tuple[str | None, ...]
     passed: tuple[str | None, ...] | None
     call: int = 1

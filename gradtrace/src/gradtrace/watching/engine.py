@@ -16,11 +16,17 @@ from typing import Any, Protocol
 import torch
 
 from gradtrace import _torch, _torch_hooks
-from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.autograd.frames import Location, raised_by_the_program, user_frames
 from gradtrace.autograd.nodes import FREED
 from gradtrace.autograd.saved import describe
-from gradtrace.autograd.traversal import leading_to, roots_of, undisturbed, users_of, walk
+from gradtrace.autograd.traversal import (
+    leading_to,
+    no_garbage_collection,
+    roots_of,
+    undisturbed,
+    users_of,
+    walk,
+)
 from gradtrace.watching.record import FREED_TAG, BackwardCall
 from gradtrace.watching.running_sums import with_scaled
 from gradtrace.watching.stand_ins import remove_our_frames
