@@ -95,6 +95,31 @@ def test_what_is_not_advised(program):
         assert not close(gradients(first), right)
 
 
+def test_two_losses_of_two_optimizers_share_a_term():
+    """Right is the gradient of each loss alone, at the weights with which both were computed."""
+    torch.manual_seed(0)
+    networks = nn.Linear(6, 2), nn.Linear(2, 6)
+    optimizers = [torch.optim.SGD(network.parameters(), 0.1) for network in networks]
+    encoder, decoder = networks
+    for _ in range(2):
+        x = torch.randn(8, 6)
+        z = encoder(x)
+        shared = (decoder(z) - x).pow(2).mean()
+        losses = shared + z.pow(2).mean(), shared + decoder.weight.exp().mean()
+        pairs = [*zip(losses, networks, strict=True)]
+        own = [[*network.parameters()] for network in networks]
+        right = [
+            torch.autograd.grad(loss, parameters, retain_graph=True)
+            for loss, parameters in zip(losses, own, strict=True)
+        ]
+        for i, (loss, network) in enumerate(pairs):
+            optimizers[i].zero_grad()
+            loss.backward(inputs=list(network.parameters()), retain_graph=i == 0)
+        for optimizer, network, expected in zip(optimizers, networks, right, strict=True):
+            assert close(gradients(network), list(expected))
+            optimizer.step()
+
+
 def test_take_the_inner_step_as_a_new_tensor():
     """Right is the derivative by hand, of ``(x * fast - y)**2`` with ``fast`` as below."""
     w, x, y, lr = torch.tensor(2.0, requires_grad=True), 3.0, 1.0, 0.01

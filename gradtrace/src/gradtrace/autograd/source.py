@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gradtrace.autograd import syntax
 from gradtrace.autograd.frames import Chain, Location, user_frames
-from gradtrace.autograd.syntax import Function, Loop
+from gradtrace.autograd.syntax import Function, Loop, reads
 
 Scope = ast.Module | Function
 FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
@@ -126,8 +126,9 @@ class Write(NamedTuple):
     def over_parameters(self) -> bool:
         """Whether a loop over the parameters or the state of a module gives the tensor its name."""
         own = (loop for loop in self.loops if self.name in syntax.targets_of(loop))
-        heads = (ast.unparse(getattr(loop, "iter", loop)) for loop in own)
-        return any(re.search(r"(parameters|state_dict)\(\)", head) for head in heads)
+        heads = [getattr(loop, "iter", loop) for loop in own]
+        heads += [v for head in heads for n in reads(head) for v in values_of(self.place.file, n)]
+        return any(re.search(r"(parameters|state_dict)\(\)", ast.unparse(h)) for h in heads)
 
     @property
     def of_an_element(self) -> bool:

@@ -164,6 +164,14 @@ CAUSES = (
             " train that",
         ),
         Fix(
+            "if each loss is to train its own network only, as in a GAN, call"
+            " loss.backward(inputs=list(own.parameters())) on each before all steps, and on all but"
+            " the last with retain_graph=True, too",
+            needs=("two_optimizers",),
+            otherwise="if both losses must train all that they reach, add them and call backward()"
+            " once, before all steps",
+        ),
+        Fix(
             "recompute {it|the shared part} for {second|the second loss}, after the weights"
             " have changed",
             needs=("weights_changed",),
@@ -172,14 +180,6 @@ CAUSES = (
         Fix(
             "add the losses and call backward() once: {sum|(first + second).backward()}",
             needs=("one_optimizer",),
-        ),
-        Fix(
-            "if each loss is to train its own network only, as in a GAN, call"
-            " loss.backward(inputs=list(own.parameters())) on each, the first time with"
-            " retain_graph=True, too",
-            needs=("two_optimizers",),
-            otherwise="if both losses must train all that they reach, add them and call backward()"
-            " once",
         ),
         Fix(
             "if both losses are to train all that they reach, add them and call backward() once:"

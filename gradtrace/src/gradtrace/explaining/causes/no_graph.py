@@ -28,6 +28,7 @@ CRITERIA = {
     ),
     "unused_input": (
         Criterion("input_off", ("asked_of_what_is_off",), CERTAIN),
+        Criterion("create_graph_missing", ("differentiated_once",), LIKELY),
         Criterion("unused_input", (), CERTAIN),
     ),
 }

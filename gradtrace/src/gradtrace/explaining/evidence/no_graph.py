@@ -25,7 +25,7 @@ from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.watching.call_sites import in_forward
 from gradtrace.watching.cuts import Cut
 from gradtrace.watching.operation_kinds import tensors_in
-from gradtrace.watching.record import freed_by
+from gradtrace.watching.record import BackwardCall, freed_by
 
 
 class NoGraphEvidence(Evidence):
@@ -230,7 +230,8 @@ class AskedEvidence(Evidence):
             named = [v for v in self.variables if v.value is off[0]]
             self.began_at = next(filter(None, map(filled_at, named)), self.began_at)
         if self.cut is None and not off:
-            self.began_at = self._computed_at()
+            once = self.differentiated_once
+            self.began_at = self._computed_at() if once is None else once.location
             self.made_at = self._filled_at([] if self.unused is None else [self.unused])
 
     def _computed_at(self) -> Location | None:
@@ -260,6 +261,15 @@ class AskedEvidence(Evidence):
     @property
     def frozen(self) -> bool:
         return self.cut is not None and self.cut.how == "frozen"
+
+    @cached_property
+    def differentiated_once(self) -> BackwardCall | None:
+        """The call, without create_graph, on a result of inputs none of which the outputs use."""
+        if self.unused is None or len(self.missing) < len(self.inputs):
+            return None
+        number = _torch.sequence_nr(self.unused.node)
+        calls = (c for c in self.timeline.calls if number in c.roots and not c.creates_graph)
+        return next(calls, None)
 
     @cached_property
     def unused(self) -> Holder | None:

@@ -47,6 +47,11 @@ class Training:
     def owners(self, storages: Collection[int]) -> list[torch.optim.Optimizer]:
         return [o for o, owned in self.optimizers if not owned.isdisjoint(storages)]
 
+    def has_another(self, optimizers: Iterable[torch.optim.Optimizer], reached: Set[int]) -> bool:
+        """Whether an optimizer that shares no parameter with these holds any of ``reached``."""
+        shared = frozenset().union(*map(storages_of, optimizers))
+        return any(own & reached and not own & shared for _, own in self.optimizers)
+
     def stepped_since(
         self, call: BackwardCall, until: float = math.inf
     ) -> list[torch.optim.Optimizer]:

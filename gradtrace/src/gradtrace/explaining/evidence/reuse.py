@@ -168,9 +168,7 @@ class ReuseEvidence(Evidence):
         losses = [i for i, call in calls if call.whole and self._number(i) in call.roots]
         return any(map(self._is_summand, losses))
 
-    @property
-    def freed_by_a_gradient(self) -> bool:
-        return not self.freeing.whole
+    freed_by_a_gradient = property(lambda self: not self.freeing.whole)
 
     @property
     def written_in_place(self) -> bool:
@@ -368,9 +366,7 @@ class ReuseEvidence(Evidence):
         """Return the storages of the leaves that a call reached; empty if they are not known."""
         return call.leaves or storages_in(leaves_of(walk(self._roots_of(call))[0]))
 
-    @property
-    def optimizers_are_known(self) -> bool:
-        return bool(self.training.optimizers)
+    optimizers_are_known = property(lambda self: bool(self.training.optimizers))
 
     @cached_property
     def trains(self) -> bool:
@@ -431,7 +427,11 @@ class ReuseEvidence(Evidence):
 
     @cached_property
     def two_optimizers(self) -> bool:
-        return len(self.training.optimizers) == 2
+        """Whether there are two, or another one than stepped trains this loss, which is older."""
+        if not self._stepped:
+            return len(self.training.optimizers) == 2 and not self.one_optimizer
+        reached = self._storages(range(len(self.live)))
+        return not self.built_after and self.training.has_another(self._stepped, reached)
 
     @cached_property
     def one_optimizer(self) -> bool:
