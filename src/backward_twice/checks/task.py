@@ -88,7 +88,8 @@ class Task:
     def right(self, inputs: str) -> dict[str, Plain]:
         """Return the right results; the grader calls this outside the sandbox."""
         if self.expect is None:
-            results = loads(self.observe(_solution(self.name, self.answer), inputs))
+            with torch.random.fork_rng(devices=[]):  # the learner's random numbers stay
+                results = loads(self.observe(_solution(self.name, self.answer), inputs))
             return {name: value for name, value in results.items() if name not in self.clues}
         with as_torch_begins():
             return self.expect(**loads(inputs))
