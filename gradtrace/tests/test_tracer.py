@@ -849,6 +849,61 @@ def test_the_lines_inside_of_match_are_steps():
     assert ran[-3:] == ["x = 2", "y = 3", "return x, y"]
 
 
+def branches(choice, fail=False):
+    if choice == 1:
+        x = 1
+    elif choice == 2:
+        x = 2
+    else:
+        x = 3
+        y = 4
+    for _ in range(0):
+        x += 1
+    match choice:
+        case 1:
+            x += 1
+        case _:
+            x += 2
+    if fail:
+        raise ValueError
+    if choice == 3:
+        y += 1
+        return y
+    return x
+
+
+SKIPPED = {
+    (1, False): ["elif choice == 2:", "x = 2", "x = 3", "y = 4", "x += 1", "case _:", "x += 2",
+                 "raise ValueError", "y += 1", "return y"],
+    (3, False): ["x = 1", "x = 2", "x += 1", "x += 1", "raise ValueError", "return x"],
+    # What stands behind the error was not passed by.
+    (2, True): ["x = 1", "x = 3", "y = 4", "x += 1", "x += 1"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", SKIPPED)
+def test_lines_that_were_passed_by(given):
+    seen = trace(branches, *given)
+    assert [seen.source[line].strip() for line in seen.skipped] == SKIPPED[given]
+
+
+def test_what_follows_an_error_in_the_body_of_a_loop_was_not_passed_by():
+    def program():
+        for i in range(2):
+            if i == 7:
+                i = 8
+            int("no number")
+            i = 9
+
+    seen = trace(program)
+    assert [seen.source[line].strip() for line in seen.skipped] == ["i = 8"]
+
+
+def test_nothing_is_passed_by_in_a_program_that_runs_through():
+    assert everything().skipped == ()
+    assert trace(lambda: 1).skipped == ()
+
+
 # The most bytes inside of a line
 
 

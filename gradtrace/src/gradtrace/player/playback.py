@@ -61,6 +61,7 @@ class Trace(TraceData):
     and ``tensors``, all those of the graph that any step contains. ``source`` maps line numbers, as
     in the file or the notebook cell, to their text. ``statements`` maps the first line of each
     statement that spans several to its last (of a compound statement, to that of its head).
+    ``skipped`` are the lines that did not run; after an error, only those of branches not taken.
     ``error`` is the exception that ended the function, None if it returned. ``unrecorded`` counts
     the lines that ran after ``max_steps``; the last step is recorded in any case. ``calls`` are the
     calls of modules in which operations ran, outer before inner ones.

@@ -25,9 +25,12 @@ export class Source {
     for (const [first, last] of Object.entries(trace.statements)) {
       for (let line = Number(first); line <= last; line += 1) this.statement.set(line, Number(first));
     }
+    const skipped = new Set(trace.skipped ?? []);
     const items = rows.map((row, i) =>
       row.number === null ? this.drawRemoved(row, words[i]) : this.drawLine(row, words[i]),
     );
+    for (const number of skipped)
+      this.lines.get(number)?.item.classList.add("skipped", ...(skipped.has(number - 1) ? [] : ["first"]));
     this.list.replaceChildren(...items);
     this.lines.values().next().value?.item.setAttribute("tabindex", "0");
   }
@@ -112,7 +115,7 @@ export class Source {
       if (is("choice")) answer = "";
       const did = [...flags.children].map((flag) => flag.lastChild.textContent);
       const text = `${sign ? "edited " : ""}line ${number} ${this.trace.source[number].trim() || "blank"}`;
-      const said = [text, ...did, state, answer];
+      const said = [text, ...did, is("skipped") ? "not run" : state, answer];
       item.setAttribute("aria-label", said.filter(Boolean).join(", "));
     }
   }

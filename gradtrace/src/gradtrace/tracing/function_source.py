@@ -1,4 +1,4 @@
-"""The source of a function: its lines by number, and its statements."""
+"""The source of a function: its lines by number, its statements and its branches."""
 
 import ast
 import inspect
@@ -18,11 +18,13 @@ class FunctionSource(NamedTuple):
     """The text of a function by line, without its decorators.
 
     ``statements`` maps the first line of each statement that spans several to its last, of a
-    compound statement to that of its head.
+    compound statement to that of its head. ``branches`` pairs the line of each ``if``, loop or
+    ``match`` with the lines of each of its blocks.
     """
 
     lines: dict[int, str]
     statements: dict[int, int]
+    branches: list[tuple[int, range]]
 
 
 def read_function_source(name: str, code: CodeType) -> FunctionSource:
@@ -44,14 +46,18 @@ def read_function_source(name: str, code: CodeType) -> FunctionSource:
     tree = parsed(numbered)
     begin = tree.body[0].lineno if tree.body else first  # the line of def: decorators come before
     statements = {}
+    branches = []
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.ClassDef):
             body = _first_inside(node)  # if it has one, its head ends before
             last = node.end_lineno if body is None else body - 1
             if last is not None and last > node.lineno:
                 statements[node.lineno] = last
+            for block in _blocks(node):
+                end = block[-1].end_lineno or block[-1].lineno
+                branches.append((node.lineno, range(block[0].lineno, end + 1)))
     lines_by_number = {number: line for number, line in numbered.items() if number >= begin}
-    return FunctionSource(lines_by_number, statements)
+    return FunctionSource(lines_by_number, statements, branches)
 
 
 def parsed(lines: Mapping[int, str]) -> ast.Module:
@@ -75,3 +81,10 @@ def _first_inside(statement: ast.stmt) -> int | None:
         return statement.cases[0].pattern.lineno
     body = getattr(statement, "body", None)
     return body[0].lineno if body else None
+
+
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """Return the blocks of an ``if``, a loop or a ``match``; no blocks of other statements."""
+    if isinstance(statement, ast.If | ast.For | ast.While):
+        return [block for block in (statement.body, statement.orelse) if block]
+    return [case.body for case in statement.cases] if isinstance(statement, ast.Match) else []

@@ -18,7 +18,7 @@ from gradtrace.tracing.packing import packed
 
 MAX_STEPS = 1_000  # line events that a trace records by default
 
-SCHEMA = 6
+SCHEMA = 5
 
 
 @dataclass(frozen=True)
@@ -216,6 +216,7 @@ class TraceData:
     function: str
     source: dict[int, str]
     statements: dict[int, int]
+    skipped: tuple[int, ...]
     nodes: tuple[TraceNode, ...]
     tensors: tuple[TraceTensor, ...]
     steps: tuple[Step, ...]

@@ -15,6 +15,7 @@ In a backward pass :mod:`gradtrace.tracing.backward_recorder` reads the state at
 """
 
 import dataclasses
+import dis
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -106,6 +107,7 @@ class _Recorder:
         self.failure: Exception | None = None  # of the recorder itself
         self.begun = False
         self.line: int | None = None  # about to run, or running
+        self.begun_lines: set[int] = set()
         self.raised: Raised | None = None  # by that line
         self.live = LiveGraph()
         self.calls = Calls()
@@ -173,6 +175,7 @@ class _Recorder:
             function=self.code.co_name,
             source=self.source.lines,
             statements=self.source.statements,
+            skipped=self.skipped(self.code, error),
             nodes=nodes,
             tensors=tuple(self.live.tensors),
             steps=tuple(self.steps),
@@ -180,6 +183,20 @@ class _Recorder:
             unrecorded=self.unrecorded,
             calls=calls,
         )
+
+    def skipped(self, code: CodeType, error: Raised | None) -> tuple[int, ...]:
+        """Return the lines that did not run; after an error, only those of branches not taken."""
+        lines = {self.statement.get(line, line) for _, line in dis.findlinestarts(code) if line}
+        never = (lines & self.source.lines.keys()) - self.begun_lines - {code.co_firstlineno}
+        if error is not None:
+            passed = self.begun_lines - {error.line}
+            never &= {
+                line
+                for head, block in self.source.branches
+                if head in passed and not self.begun_lines.intersection(block)
+                for line in block
+            }
+        return tuple(sorted(never))
 
     def on_call(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
         if self.begun:
@@ -210,6 +227,7 @@ class _Recorder:
     def take(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "line":
             line = self.first_line(frame)
+            self.begun_lines.add(line)
             if len(self.steps) >= self.max_steps:
                 self.unrecorded += 1
                 self.line, self.raised = line, None
