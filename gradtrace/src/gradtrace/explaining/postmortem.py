@@ -26,7 +26,7 @@ from gradtrace.watching.record import Record
 
 
 def explain(exception: BaseException | None = None) -> Diagnosis | None:
-    """Explain an error of autograd: ``exception``, or else the last one that Python printed.
+    """Explain an error: ``exception``, or the one being handled, or the last that Python printed.
 
     If the program raised the exception ``from`` an error of autograd, that error is explained.
 
@@ -42,11 +42,12 @@ def explain(exception: BaseException | None = None) -> Diagnosis | None:
     >>> loss.backward()
     >>> try:
     ...     loss.backward()
-    ... except RuntimeError as error:
-    ...     print(explain(error).carried_by)
+    ... except RuntimeError:
+    ...     print(explain().carried_by)
     y
     """
-    exception = exception if exception is not None else getattr(sys, "last_value", None)
+    if exception is None:
+        exception = sys.exc_info()[1] or getattr(sys, "last_value", None)
     if not isinstance(exception, BaseException):
         raise ValueError("there is no error to explain: run explain() after one was raised")
     if (diagnosis := explanation_of(exception)) is not None:
