@@ -213,6 +213,8 @@ class Observer(_torch_hooks.Mode):
             timeline.cuts.forget(output, tensors)
         elif (place := timeline.made_and_reached.get(id(tensors[0]))) is not None:
             timeline.calls_of_made[place] = 0  # the program uses such gradients itself
+        if kind is kinds.GRAD_ATTRIBUTE and (stray := timeline.strays.get(id(tensors[0]))):
+            stray.is_read = True
         if not output.requires_grad:
             self._cut_recorder.note_cut(operation, output)
             return

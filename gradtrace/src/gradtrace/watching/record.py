@@ -229,13 +229,17 @@ class Stray:
     """A leaf that no optimizer holds, its last ``.grad``, and how often that gradient has grown.
 
     ``first_call`` is the first backward call that reached the leaf; ``version`` is of ``.grad``;
-    ``unfrozen_at`` is the line that switched on the gradients of a parameter.
+    ``updates`` counts the growths before which the program itself had read ``.grad`` and changed
+    the leaf; ``unfrozen_at`` is the line that switched on the gradients of a parameter.
     """
 
     first_call: int
     gradient: int = 0
     version: int = 0
     count: int = 0
+    storage: int = 0
+    is_read: bool = False  # .grad, since the last call
+    updates: int = 0
     unfrozen_at: Location | None = None
 
 

@@ -206,8 +206,9 @@ CAUSES = (
     ),
     _silent(
         "gradients_not_cleared",
-        "no gradient of {it|the parameters} was cleared between the last steps, so each step used"
-        " the sum of all gradients since then",
+        "no gradient of {it|the parameters} was cleared between the last updates, so each update"
+        " used the sum of all gradients since then",
+        Unproven("set .grad of {it|each leaf} to None after each update", needs=("by_hand",)),
         Unproven("call optimizer.zero_grad() in each iteration, before backward()"),
     ),
     _silent(

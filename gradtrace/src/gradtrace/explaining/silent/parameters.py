@@ -68,14 +68,16 @@ def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
     They are in a list or dict of a module whose other parameters an optimizer steps, or they have
     replaced a parameter that it still steps, or were unfrozen, and their gradients grow and are
     never cleared. A network that is not trained, but was never frozen either, is not reported.
+    Leaves that the program itself updates are reported if their gradients are never cleared.
     """
     timeline = graph.timeline
-    if not timeline.steps or not graph.call.whole:
+    if not graph.call.whole:
         return
     stepped = {id(p) for optimizer in timeline.optimizers for p in parameters_of(optimizer)}
     if len(timeline.strays) > _MAX_STRAYS:
         timeline.strays.clear()
-    grown = []
+    grown, updated = [], []
+    previous = timeline.calls[-2] if len(timeline.calls) > 1 else graph.call
     for leaf in graph.leaves.values():
         if id(leaf) in stepped:
             continue
@@ -86,8 +88,18 @@ def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
         stray.count = stray.count + 1 if is_growing else 0
         if stray.count == _GROWN:
             grown.append(leaf)
-    if grown:
+        storage = storage_of(leaf)[0]
+        edits = timeline.edits_since(previous.sequence_nr - 1, storage)
+        is_new = storage != stray.storage or any(e.last_call == previous.number for e in edits)
+        stray.updates = stray.updates + 1 if is_growing and is_new and stray.is_read else 0
+        stray.storage, stray.is_read = storage, False
+        if stray.updates == _GROWN:
+            updated.append(leaf)
+    if grown and timeline.steps:
         yield from _strays(graph, grown, stepped)
+    if updated:
+        place, names = graph.call.location, names_of(updated)
+        yield graph.finding("gradients_not_cleared", place, carried_by=names, facts=("by_hand",))
 
 
 def made_in_forward(graph: PendingBackward) -> Iterator[Diagnosis]:
