@@ -691,6 +691,8 @@ def test_the_advice_leaves_no_parameter_without_gradient(run, program, advice, s
         ("features_scaled_in_a_loop", "build a list of new tensors"),
         ("labels_beside_alphas", "instead of writing into alphas"),
         ("penalty_through_a_function_in_eight_bits", "write that backward() with operations that"),
+        ("handed_out_by_an_attack", "moved = moved.detach().requires_grad_()"),
+        ("update_out_of_place", "w -= lr * w.grad"),
     ],
 )
 def test_the_advice_names_what_to_change(run, name, advice, strict):

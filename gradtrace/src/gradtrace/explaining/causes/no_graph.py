@@ -137,8 +137,8 @@ CAUSES = (
         "{it|the tensor} is an operation's result, and backward() stores .grad for leaves only",
         _IN_PLACE,
         Fix(
-            "make {it|the tensor} a leaf: call requires_grad_() on the finished tensor, as in"
-            " x = (0.1 * torch.randn(3)).requires_grad_()",
+            "make {it|the tensor} a leaf before it is used: {it|x} ="
+            " {it|x}.detach().requires_grad_()",
             needs=("of_no_variable",),
         ),
         Fix("call {it|x}.retain_grad() before backward()"),

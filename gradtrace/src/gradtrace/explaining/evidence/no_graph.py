@@ -11,6 +11,7 @@ import torch
 from gradtrace import _torch
 from gradtrace.autograd import lost_graph, source
 from gradtrace.autograd.frames import Location, place_of
+from gradtrace.autograd.syntax import reads
 from gradtrace.autograd.tensors import storages_in
 from gradtrace.autograd.traversal import leaves_of, reachable, roots_of, users_of, walk
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence, where_raised
@@ -189,7 +190,19 @@ class StoredEvidence(TextEvidence):
         held = storages_in(v.value for v in self.variables if v.value.is_leaf)
         self.of_no_variable = leaves.isdisjoint(held)
         began = min((c.sequence_nr for c in self.timeline.calls), default=math.inf)
-        self.cut_by_update = self.of_no_variable and max(map(_torch.sequence_nr, nodes)) >= began
+        is_newer = max(map(_torch.sequence_nr, nodes)) >= began
+        self.cut_by_update = self.of_no_variable and is_newer and self._is_updated(results[0].value)
+
+    def _is_updated(self, tensor: torch.Tensor) -> bool:
+        """Whether a variable of the tensor is assigned a value that is computed from it."""
+        held = (without_index(v.name) for v in self.variables if v.value is tensor)
+        names = {name.rpartition(".")[2] for name in held}
+        return any(
+            name in (part.rpartition(".")[2] for part in reads(value))
+            for name in names
+            for file in self.files
+            for value in source.values_of(file, name)
+        )
 
 
 class ScalarEvidence(TextEvidence):
