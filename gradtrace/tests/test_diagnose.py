@@ -25,7 +25,6 @@ import pytest
 import torch
 from torch.utils.checkpoint import CheckpointError
 
-from gradtrace._torch import outputs_of
 from gradtrace.autograd.frames import Location
 from gradtrace.explaining.causes import CAUSES
 from gradtrace.explaining.causes.table import OBSERVED, Criterion, Fix
@@ -128,16 +127,8 @@ def _matches(name: str | None, patterns: list[str]) -> bool:
     return any(fnmatch.fnmatchcase(str(name), p.replace("[", "[[]")) for p in patterns)
 
 
-def _skip_if_not_told(program: Program) -> None:
-    """Skip where the cause is that a loss, a scalar, was added: PyTorch 2.4 tells no shapes."""
-    told = outputs_of(torch.ones(1, requires_grad=True).exp().grad_fn)
-    if not told and program.causes == ["loss_accumulated"]:
-        pytest.skip("this PyTorch does not tell what an operation made")
-
-
 @pytest.mark.parametrize("program", RAISING)
 def test_error_is_explained(program, run):
-    _skip_if_not_told(program)
     error, found, findings = run(program.source(fixed=False))
     assert error is not None
     assert found.cause in program.causes, found
@@ -152,7 +143,6 @@ def test_error_is_explained(program, run):
 
 @pytest.mark.parametrize("program", RAISING)
 def test_error_is_explained_without_a_strict_watch_or_called_unknown(program, run):
-    _skip_if_not_told(program)
     error, found, findings = run(program.source(fixed=False), strict=False)
     assert error is not None and not findings
     assert found.cause in [*program.causes, "unknown"], found

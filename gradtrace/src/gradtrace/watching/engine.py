@@ -213,6 +213,7 @@ def mark_freed(call: BackwardCall, outputs: Sequence[Any], inputs: Sequence[Any]
     scaled = [node for root in roots for node in with_scaled(root, "AddBackward0")]
     call.roots = tuple(_torch.sequence_nr(n) for n in scaled if type(n) is not _torch.LEAF)
     call.output_nrs = frozenset(tensor.output_nr for tensor in outputs)
+    call.of_scalars = all(isinstance(o, torch.Tensor) and o.numel() == 1 for o in outputs)
     if inputs:
         for node in _that_ran(inputs, roots):
             node.metadata.setdefault(FREED_TAG, call)

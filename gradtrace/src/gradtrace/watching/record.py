@@ -59,6 +59,7 @@ class BackwardCall:
     functions: tuple[weakref.ref[type], ...] = ()  # custom ones, if it creates a graph
     roots: tuple[int, ...] = ()
     output_nrs: frozenset[int] = frozenset()
+    of_scalars = False  # each of these outputs has one element
     whole = True
     input_nrs: frozenset[int] = frozenset()  # the nodes of its inputs
     failed = False

@@ -164,8 +164,8 @@ class ReuseEvidence(Evidence):
     @cached_property
     def a_loss_is_added(self) -> bool:
         """Whether the root of an earlier call enters this loss through sums and factors only."""
-        calls = self.earlier.items()
-        losses = [i for i, call in calls if call.whole and self._number(i) in call.roots]
+        scalar = [(i, c) for i, c in self.earlier.items() if c.whole and c.of_scalars]
+        losses = [i for i, call in scalar if self._number(i) in call.roots]
         return any(map(self._is_summand, losses))
 
     freed_by_a_gradient = property(lambda self: not self.freeing.whole)
@@ -581,11 +581,9 @@ class ReuseEvidence(Evidence):
         )
 
     def _is_summand(self, i: int) -> bool:
-        """Whether the node is a scalar that enters this loss through new sums and factors alone."""
+        """Whether the node enters this loss through new sums and factors alone."""
         between = leading_to([i], self.users)
-        return self._is_scalar(i) and all(
-            j not in self.earlier and _SUMS.match(self.nodes[j].name) for j in between
-        )
+        return all(j not in self.earlier and _SUMS.match(self.nodes[j].name) for j in between)
 
 
 def _is_cleared(leaf: torch.Tensor) -> bool:
