@@ -1076,3 +1076,11 @@ def test_a_gradient_without_its_graph_may_be_retained(list_candidates, value, is
     assert (kinds.RETAIN_GRAPH in {c.repair for c in listed}) is is_listed
     asked = [c for c in listed if c.repair == kinds.CREATE_GRAPH]
     assert [bool(c.question) for c in asked] == [True] * is_listed
+
+
+def test_a_function_with_inplace_is_made_to_return_a_new_tensor(list_candidates):
+    text = "h = w.sigmoid()\nF.relu(h, inplace=True)\ny = h * 2\ny.sum().backward()\n"
+    listed = list_candidates(text, 4, family="modified", cause="inplace_on_saved", began_at=2)
+    assert "h = F.relu(h, inplace=False)\n" in edited(
+        listed, "h = F.relu(h, inplace=False), at line 2"
+    )

@@ -149,6 +149,11 @@ CAUSES = (
         "a gradient was requested for a tensor that the output was not computed from: {it|an"
         " input}",
         Fix(
+            "request the gradient of {whole|the whole tensor}, and take the part of that gradient,"
+            " because each index, and each loop over a tensor, makes a new view",
+            needs=("of_views",),
+        ),
+        Fix(
             "pass allow_unused=True, and skip the gradients that are None, because this result was"
             " not computed from {it|the input}",
             needs=("others_take_part",),

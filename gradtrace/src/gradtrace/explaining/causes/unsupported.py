@@ -19,11 +19,6 @@ CRITERIA = {
 
 CAUSES = (
     _unsupported(
-        "double_backward_unsupported",
-        "{operation|an operation in this graph} has no second derivative in PyTorch",
-        Fix("{replacement|use operations that have a second derivative in its place}"),
-    ),
-    _unsupported(
         "checkpoint_reentrant",
         "reentrant checkpointing runs its forward pass without gradients: it needs an input"
         " that requires grad, and supports loss.backward() only, not autograd.grad or inputs=",

@@ -54,7 +54,8 @@ class ModifiedEvidence(Evidence):
         self.storage = saved.storage
         self.a_leaf = saved.role == "leaf"
         self._is_result = saved.name.startswith("result")
-        self._is_part = (saved.nbytes or 0) < (saved.storage_nbytes or 0)
+        of_storage = [tensor for _, tensor in changed if tensor.storage == saved.storage]
+        self._is_part = all((t.nbytes or 0) < (t.storage_nbytes or 0) for t in of_storage)
         # The others would be reported next.
         self._saved: dict[Any, int] = {self.storage: self.saved_by}
         for number, tensor in changed if not self.a_leaf else ():

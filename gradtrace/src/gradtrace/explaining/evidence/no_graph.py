@@ -20,6 +20,7 @@ from gradtrace.explaining.evidence.carriers import (
     detached,
     filled_at,
     name_of,
+    tensors_of,
     without_index,
 )
 from gradtrace.explaining.evidence.optimizers import Training
@@ -271,6 +272,13 @@ class AskedEvidence(Evidence):
         several = len(shapes) > 1 and len(shapes) == len(self.inputs)
         return several and all(copied.count(shape) >= shapes.count(shape) for shape in shapes)
 
+    @cached_property
+    def of_views(self) -> list[torch.Tensor]:
+        """The tensors in the graph from which all missing inputs were taken as new views."""
+        bases = [tensor._base for tensor in self.missing if tensor._base is not None]
+        used = [base for base in bases if roots_of([base])[0] in self._nodes]
+        return used if len(used) == len(self.missing) else []
+
     @property
     def frozen(self) -> bool:
         return self.cut is not None and self.cut.how == "frozen"
@@ -301,4 +309,6 @@ class AskedEvidence(Evidence):
         written = [v for v in holders if without_index(v.name) in re.findall(r"[\w.]+", line or "")]
         name = name_of(written or holders)
         last, copy = self.unused and name_of([self.unused]), self.names_of(self._leaves)
-        return {"it": name, "last": last or name, "copy": copy}
+        ids = {id(tensor) for tensor in self.of_views}
+        whole = tensors_of((v for v in self.variables if id(v.value) in ids), None)
+        return {"it": name, "last": last or name, "copy": copy, "whole": whole}

@@ -3,10 +3,12 @@
 import ast
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from gradtrace.autograd.syntax import (
     changes_in_place,
     detached_in_place,
+    has_inplace,
     operand_of,
     reads,
     reads_first,
@@ -123,10 +125,11 @@ def detach_out_of_place(failure: Failure) -> Iterator[Candidate]:
 
 
 def _without_underscores(source: Source, node: ast.AST) -> list[Edit]:
-    """Replace the in-place methods that a statement calls: ``mul`` for ``mul_``."""
-    calls = filter(written_in_place, source.all(ast.Call, node))
-    ends = [source.span(call.func)[1] for call in calls]
-    return [Edit(source, end - 1, end, "") for end in ends]
+    """Replace the in-place calls of a statement: ``mul`` for ``mul_``, ``inplace=False``."""
+    calls = [*filter(written_in_place, source.all(ast.Call, node))]
+    ends = [source.span(call.func)[1] for call in calls if not has_inplace(call)]
+    named = (source.set_keywords(call, inplace="False") for call in calls if has_inplace(call))
+    return [*(Edit(source, end - 1, end, "") for end in ends), *chain.from_iterable(named)]
 
 
 def _new_value(source: Source, node: ast.stmt) -> str | None:
