@@ -275,7 +275,7 @@ class AskedEvidence(Evidence):
     @cached_property
     def of_views(self) -> list[torch.Tensor]:
         """The tensors in the graph from which all missing inputs were taken as new views."""
-        bases = [tensor._base for tensor in self.missing if tensor._base is not None]
+        bases = [base for base in map(_torch.base_of, self.missing) if base is not None]
         used = [base for base in bases if roots_of([base])[0] in self._nodes]
         return used if len(used) == len(self.missing) else []
 
