@@ -48,8 +48,9 @@ def _number_of_changes(script, repaired):
 
 def _run(answer, scripts):
     results = {}
-    for number, script in enumerate(scripts, 1):
-        repaired, file = answer(script), f"<script {number}>"
+    answers = [answer(script) for script in scripts]  # all of them first, for `calls`
+    for number, (script, repaired) in enumerate(zip(scripts, answers, strict=True), 1):
+        file = f"<script {number}>"
         # An error in it is shown with its line.
         linecache.cache[file] = len(repaired), None, repaired.splitlines(keepends=True), file
         names = {"__name__": "script"}
