@@ -209,8 +209,10 @@ def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
     """Run the statement, its operands and what depends on it at the beginning of each iteration."""
     source = cached.source
     for statement, loop in failure.loops:
-        is_before = statement.source is source and cached.node in source.before(loop)
-        is_global = statement.source is source and source.scope_of(cached.node) is source.tree
+        if statement.source is not source:
+            continue
+        is_before = cached.node in source.before(loop)
+        is_global = source.scope_of(cached.node) is source.tree is not source.scope_of(loop)
         if not (is_before or is_global):
             continue
         following = [node for node in source.after(cached.node) if node in source.before(loop)]
