@@ -182,8 +182,11 @@ class BackwardRecorder:
             self._flush()
             with undisturbed():
                 nodes = walk(roots_of(outputs))[0]
+                is_known = all(self._live.index_of(node) >= 0 for node in nodes)
             self._calls.append(call)
-            self._look()
+            # Past the limit only the node that fails is recorded: what the line saw is enough.
+            if self._total < _MAX_STEPS or not is_known:
+                self._look()
             with undisturbed():
                 for node in nodes:
                     self._hook_node(call, node)

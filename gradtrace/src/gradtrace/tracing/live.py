@@ -1,19 +1,26 @@
-"""The live graph, traversed at every line.
+"""The live graph, updated from line to line.
 
-The state of a node is read again only when something may have changed it: a backward pass ran the
-node (:meth:`LiveGraph.ran`), or a tensor that shares memory with its saved tensors has a new
-version.  A change through a tensor that no variable reaches is not noticed in this way.  Therefore
-a graph of up to ``_SMALL`` nodes is read completely at every line, and any graph at the last one.
+Reading the whole graph at every line would make a trace quadratic in its lines.  But a node never
+changes its edges, so counting shows which nodes are alive: a node lives as long as a variable or
+the edge of a live node refers to it.  Its state is read again only when something may have changed
+the state: a backward pass ran the node (:meth:`LiveGraph.ran`), or a tensor that shares memory with
+its saved tensors has a new version.
 
-A node is recognized by its index in ``node.metadata``, a dict that lives as long as the node, and a
+A change through a tensor that no variable reaches is not noticed in this way.  Therefore a graph of
+up to ``_SMALL`` nodes is read completely at every line, and a larger one only as often as an
+average of ``_READ_A_LINE`` nodes per line allows.
+
+A node is recognized by a number in ``node.metadata``, a dict that lives as long as the node, and a
 leaf by its tensor, because PyTorch makes a new AccumulateGrad when the old one died.  Between the
-lines, nothing here refers to a node or a tensor.
+lines, nothing here refers to a node or a tensor.  To read a node again, known edges are followed up
+to a node that a variable names, and real edges down from there.
 """
 
 import dataclasses
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 
@@ -28,14 +35,16 @@ from gradtrace.autograd.nodes import (
     state_of,
 )
 from gradtrace.autograd.saved import describe
-from gradtrace.autograd.tensors import gradient_of, has_graph, shape_of, storage_of, storages_in
-from gradtrace.autograd.traversal import reachable, root_node, walk
+from gradtrace.autograd.tensors import gradient_of, has_graph, shape_of, storage_of
+from gradtrace.autograd.traversal import root_node
 from gradtrace.tracing.calls import Calls
 from gradtrace.tracing.steps import ModuleCall, NodeState, Slot, TraceNode, TraceTensor
 
-_graphs = itertools.count()
+_NUMBER_TAG = "gradtrace.number"
+_numbers = itertools.count()
 
 _SMALL = 256  # nodes
+_READ_A_LINE = 16  # nodes
 
 
 class LiveGraph:
@@ -45,28 +54,31 @@ class LiveGraph:
     ``changed`` are the states that the last look found new or different, ``gone`` the nodes that
     have died since the look before, both in the order of ``nodes``. ``tensors`` are all tensors
     ever seen that a node saved or that a variable with a graph named; ``tensor_of`` maps each
-    variable to its tensor, if any. ``held`` and ``gradients`` are as in
-    :class:`~gradtrace.tracing.steps.Step`. ``last_run`` is the index of the node that this line's
-    backward pass ran last, None after a pass that did not fail.
+    variable to its tensor, if any. ``memory`` counts bytes. ``last_run`` is the index of the node
+    that this line's backward pass ran last, None after a pass that did not fail. ``whole`` is True
+    if the last look read every node, not only those that may have changed.
     """
 
     def __init__(self) -> None:
         self.nodes: list[TraceNode] = []
-        self.states: dict[int, NodeState] = {}
-        self.changed: tuple[NodeState, ...] = ()
-        self.gone: tuple[int, ...] = ()
         self.tensors = _Tensors()
         self.tensor_of: dict[str, int | None] = {}
-        self.held = (0, 0, 0)
-        self.gradients = 0
+        self.changed: tuple[NodeState, ...] = ()
+        self.gone: tuple[int, ...] = ()
         self.last_run: int | None = None
-        self._tag = f"gradtrace.index.{next(_graphs)}"  # on node.metadata
+        self.whole = True
         self._new_index = itertools.count()
-        self._links: list[list[int]] = []  # of each node
+        self._indices: dict[int, int] = {}  # in nodes, by the node's number
         self._leaf_indices = _torch.WeakIdKeyDictionary()  # in nodes, by the leaf tensor
-        self._described: dict[int, Node] = {}  # those that are alive, as they were read last
         self._ran: set[int] = set()  # since the last look
-        self._versions: set[tuple[int, int | None]] = set()  # of storages, at the last look
+        self._unread_lines = 0  # since everything was read
+
+        # Of the live nodes only:
+        self._named: set[int] = set()  # by variables
+        self._users: dict[int, set[int]] = {}  # for each, the live nodes that lead to it
+        self._leaves: dict[int, _torch.TensorWeakRef] = {}
+        self.states: dict[int, NodeState] = {}
+        self.memory = _Memory()
 
     def in_order(self, calls: Calls) -> tuple[tuple[TraceNode, ...], tuple[ModuleCall, ...]]:
         """Return ``nodes``, operations numbered in order of creation, and the calls of modules."""
@@ -91,30 +103,33 @@ class LiveGraph:
         ``line`` is the line that has just run; ``last`` is True if no other look will follow.  The
         graph of ``roots``, the nodes of a running backward pass, is read, too.
         """
-        named, starts = self._find_starts(tensors)
-        starts = [*dict.fromkeys((*starts, *roots))]
-        nodes = self._enter(starts)
-        alive = reachable(self._links, {*named.values(), *map(self._index, starts)})
-        self._forget_dead(alive)
+        live_nodes = _LiveNodes()
+        named = {
+            name: self._meet_tensor(tensor, live_nodes)
+            for name, tensor in tensors.items()
+            if has_graph(tensor)
+        }
+        running = {self._meet(node, live_nodes) for node in roots}
+        for index in live_nodes.entered:  # grows while it is read
+            live_nodes.links[index] = [
+                self._meet(node, live_nodes) for node in _next(live_nodes.nodes[index])
+            ]
+            for successor in live_nodes.links[index]:
+                self._users[successor].add(index)
+        self._forget_dead(running.union(named.values()))
 
-        storages = {name: storage_of(tensor) for name, tensor in tensors.items()}
-        inputs = {storages[name][0] for name, tensor in tensors.items() if not tensor.requires_grad}
-        leaves = [leaf for leaf, index in self._leaf_indices.items() if index in alive]
-        owners = [*tensors.values(), *leaves]
-        of_leaves = storages_in(leaves)
-        in_doubt = (self._drain_ran() | self._written(owners)) & self.states.keys()
-        if last or len(alive) <= _SMALL:
-            in_doubt = {*self.states}
-        if in_doubt:
-            nodes += (node for node in walk(starts)[0] if self._index(node) in in_doubt)
-        roles = dict.fromkeys(inputs, "input") | dict.fromkeys(of_leaves, "leaf")
-        self._read(nodes, roles, tensors, line)
-        self._count_bytes(inputs, of_leaves, owners)
-        if not _torch.SAVED_TENSORS_SHOW_THEIR_DATA:
-            self.tensors.forget_others(
-                of_leaves | dict(storages.values()).keys() | self._saved().keys()
-            )
-        self._name(tensors, named, storages, line)
+        self._unread_lines += 1
+        self.whole = last or len(self._users) <= max(_SMALL, self._unread_lines * _READ_A_LINE)
+        if self.whole:
+            self._unread_lines = 0
+        written = self.memory.look(tensors, self._leaves, self.whole)
+        in_doubt = self._drain_ran() | written
+        if self.whole:
+            in_doubt = self._users.keys() - self._leaves.keys()
+        in_doubt = (in_doubt & self._users.keys()).difference(live_nodes.entered)
+        self._fetch(in_doubt, live_nodes)
+        self._read([*live_nodes.entered, *in_doubt], live_nodes, tensors, line)
+        self._name(tensors, named, line)
         return named
 
     def ran(self, index: int) -> None:
@@ -122,65 +137,66 @@ class LiveGraph:
         self._ran.add(index)
 
     def index_of(self, node: _torch.LiveNode) -> int:
-        """Return the index in ``nodes`` of a node that was alive at the last look."""
-        table, key = self._table(node)
-        index: int = table[key]
-        return index
-
-    def _table(self, node: _torch.LiveNode) -> tuple[Any, Any]:
-        """Return the table that has the index of a node, and its key there."""
+        """Return the index in ``nodes`` of a node; -1 if it was not alive at the last look."""
         if isinstance(node, _torch.LEAF):
-            return self._leaf_indices, node.variable
-        return node.metadata, self._tag
-
-    def _index(self, node: _torch.LiveNode) -> int:
-        """Return the index of a node in ``nodes``; the next free one if the node was never seen."""
-        table, key = self._table(node)
-        index: int | None = table.get(key)
-        if index is None:
-            index = table[key] = next(self._new_index)
-        return index
+            index = self._leaf_indices.get(node.variable)
+        else:
+            index = self._indices.get(node.metadata.get(_NUMBER_TAG))
+        return index if index in self._users else -1
 
     # Which nodes are alive
 
-    def _find_starts(
-        self, tensors: Mapping[str, torch.Tensor]
-    ) -> tuple[dict[str, int], list[_torch.LiveNode]]:
-        """Return the index of each variable's node, and the nodes without those of known leaves.
+    def _meet_tensor(self, tensor: torch.Tensor, live_nodes: "_LiveNodes") -> int:
+        index = self._leaf_indices.get(tensor) if tensor.is_leaf else None
+        if index is not None and index in self._users:
+            return index  # the node of a leaf takes long to get
+        return self._meet(root_node(tensor), live_nodes)
 
-        To get the node of a leaf records an operation, so it is done once only.
-        """
-        named, starts = {}, []
-        for name, tensor in tensors.items():
-            if has_graph(tensor):
-                index = self._leaf_indices.get(tensor) if tensor.is_leaf else None
-                if index not in self.states:
-                    starts.append(root_node(tensor))
-                    index = self._index(starts[-1])
-                named[name] = index
-        return named, starts
+    def _meet(self, node: _torch.LiveNode, live_nodes: "_LiveNodes") -> int:
+        """Return the index of a node; the node enters the graph if it was not alive before."""
+        leaf = node.variable if isinstance(node, _torch.LEAF) else None
+        index = self._index(node, leaf)
+        if index not in self._users:
+            self._users[index] = set()
+            if leaf is not None:
+                self._leaves[index] = _torch.TensorWeakRef(leaf)
+            live_nodes.entered.append(index)
+        live_nodes.nodes[index] = node
+        return index
 
-    def _enter(self, roots: Sequence[_torch.LiveNode]) -> list[_torch.LiveNode]:
-        """Return the nodes that were not alive before, each after a node that leads to it."""
-        entered = dict.fromkeys(node for node in roots if self._index(node) not in self.states)
-        pending = [*entered]
-        for node in pending:  # grows while it is read
-            successors = [
-                successor for successor, _ in _torch.edges_of(node) if successor is not None
-            ]
-            indices = [*map(self._index, successors)]
-            if self._index(node) == len(self._links):
-                self._links.append(indices)
-            for successor, index in zip(successors, indices, strict=True):
-                if index not in self.states and successor not in entered:
-                    entered[successor] = None
-                    pending.append(successor)
-        return pending
+    def _index(self, node: _torch.LiveNode, leaf: torch.Tensor | None) -> int:
+        """Return the index of a node in ``nodes``; the next free one if the node was never seen."""
+        if leaf is not None:
+            index = self._leaf_indices.get(leaf)
+            if index is None:
+                index = self._leaf_indices[leaf] = next(self._new_index)
+            return index
+        number = node.metadata.get(_NUMBER_TAG)
+        if number is None:
+            number = node.metadata[_NUMBER_TAG] = next(_numbers)
+        index = self._indices.get(number)
+        if index is None:
+            index = self._indices[number] = next(self._new_index)
+        return index
 
-    def _forget_dead(self, alive: Set[int]) -> None:
-        self.gone = tuple(sorted(self.states.keys() - alive))
-        for index in self.gone:
-            del self.states[index], self._described[index]
+    def _forget_dead(self, named: set[int]) -> None:
+        """Forget the nodes that died: no variable names them, and no live node refers to them."""
+        pending = list(self._named - named)
+        self._named = named
+        dead = []
+        for index in pending:  # grows while it is read
+            if index in named or index not in self._users or self._users[index]:
+                continue
+            for alive in (self._users, self.states, self._leaves):
+                alive.pop(index, None)
+            self.memory.remove(index)
+            dead.append(index)
+            for successor in self.nodes[index].next:
+                self._users[successor].discard(index)
+                pending.append(successor)
+        self.gone = tuple(sorted(dead))
+
+    # What state they are in
 
     def _drain_ran(self) -> set[int]:
         indices = set()
@@ -188,29 +204,37 @@ class LiveGraph:
             indices.add(self._ran.pop())
         return indices
 
-    def _written(self, tensors: Iterable[torch.Tensor]) -> set[int]:
-        """Return the nodes that saved memory of these tensors which has a new version."""
-        versions = {(storage_of(tensor)[0], _torch.version_of(tensor)) for tensor in tensors}
-        written = {storage for storage, version in versions - self._versions if version != 0}
-        self._versions = versions
-        if not written:
-            return set()
-        return {
-            index
-            for index, node in self._described.items()
-            if not written.isdisjoint(saved.storage for saved in node.saved)
-        }
+    def _fetch(self, targets: Iterable[int], live_nodes: "_LiveNodes") -> None:
+        """Add the nodes of ``targets`` to ``live_nodes`` by following edges from nodes in it."""
+        down: dict[int, set[int]] = defaultdict(set)
+        for index in targets:
+            while index not in live_nodes.nodes:
+                user = next(iter(self._users[index]))
+                been_there = user in down
+                down[user].add(index)
+                if been_there:
+                    break
+                index = user
+        pending = [index for index in down if index in live_nodes.nodes]
+        for index in pending:  # grows while it is read
+            successors = zip(self.nodes[index].next, _next(live_nodes.nodes[index]), strict=True)
+            for successor, node in successors:
+                if successor in down[index] and successor not in live_nodes.nodes:
+                    live_nodes.nodes[successor] = node
+                    if successor in down:
+                        pending.append(successor)
 
     def _read(
         self,
-        nodes: Sequence[_torch.LiveNode],
-        roles: Mapping[int, str],
+        indices: Sequence[int],
+        live_nodes: "_LiveNodes",
         tensors: dict[str, torch.Tensor],
         line: int | None,
     ) -> None:
-        """Read the state of nodes; new ones must come in the order of their indices."""
-        indices = [*map(self._index, nodes)]
-        described = describe(nodes, [self._links[index] for index in indices], roles).nodes
+        """Read the state of the nodes ``indices``, new ones of which must be sorted by index."""
+        nodes = [live_nodes.nodes[index] for index in indices]
+        links = [live_nodes.links.get(index, ()) for index in indices]
+        described = describe(nodes, links, self.memory.roles()).nodes
         names = {id(tensor): name for name, tensor in reversed(tensors.items())}
         changed = []
         for index, node, now in zip(indices, nodes, described, strict=True):
@@ -218,42 +242,22 @@ class LiveGraph:
                 label = names.get(id(node.variable), _UNNAMED) if now.leaf else now.name
                 shapes = shapes_of(now.outputs or _torch.outputs_of(node))  # a leaf's are known
                 self.nodes.append(self._first_seen(now, label, line, shapes))
-            self._described[index] = now
             state = _state(index, self.nodes[index], now)
             if self.states.get(index) != state:
                 self.states[index] = state
                 changed.append(state)
+            self.memory.hold(index, now)
         self.changed = tuple(sorted(changed, key=lambda state: state.node))
 
-    def _saved(self) -> dict[int, int]:
-        """Map the storage of each saved tensor to its bytes."""
-        slots = (slot for node in self._described.values() for slot in node.saved)
-        return {
-            slot.storage: slot.storage_nbytes or 0 for slot in slots if slot.storage is not None
-        }
-
-    def _count_bytes(
-        self, inputs: Set[int], leaves: Set[int], owners: Iterable[torch.Tensor]
-    ) -> None:
-        """Count the bytes of saved tensors, and of the gradients of variables and leaves."""
-        saved = self._saved()
-        of_leaves = sum(saved.get(storage, 0) for storage in leaves)
-        of_inputs = sum(saved.get(storage, 0) for storage in inputs - leaves)
-        self.held = sum(saved.values()) - of_leaves - of_inputs, of_leaves, of_inputs
-        gradients = (grad for tensor in owners if (grad := gradient_of(tensor)) is not None)
-        self.gradients = sum(dict(map(storage_of, gradients)).values())
-
     def _name(
-        self,
-        tensors: Mapping[str, torch.Tensor],
-        named: Mapping[str, int],
-        storages: Mapping[str, tuple[int, int]],
-        line: int | None,
+        self, tensors: dict[str, torch.Tensor], named: dict[str, int], line: int | None
     ) -> None:
         """Record which tensor each variable names."""
+        if not _torch.SAVED_TENSORS_SHOW_THEIR_DATA:
+            self.tensors.forget_others(self.memory.identities())
         self.tensor_of = {}
         for name, tensor in tensors.items():
-            storage, nbytes = storages[name]
+            storage, nbytes = self.memory.storages[name]
             if name in named:
                 role = "leaf" if self.nodes[named[name]].leaf else "activation"
                 shape, dtype = tuple(shape_of(tensor)), _dtype(tensor.dtype) or ""
@@ -294,6 +298,15 @@ class LiveGraph:
             tensor=tensor,
             made=made,
         )
+
+
+@dataclass
+class _LiveNodes:
+    """The live nodes that one :meth:`LiveGraph.look` has reached, and those that are new."""
+
+    nodes: dict[int, _torch.LiveNode] = field(default_factory=dict)
+    entered: list[int] = field(default_factory=list)
+    links: dict[int, list[int]] = field(default_factory=dict)
 
 
 class _Tensors:
@@ -343,12 +356,109 @@ class _Tensors:
         return index
 
 
+class _Memory:
+    """The storages that the live nodes saved, and the variables and leaves that share them."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[int, int] = {}  # of each storage that a node holds
+        self._holders: dict[int, set[int]] = {}  # of each storage: indices of nodes
+        self._held_by: dict[int, set[int]] = {}  # for each node: storages
+        self._total = 0
+        self._versions: set[tuple[int, int | None]] = set()  # of storages, at the last look
+        self._leaves: dict[int, int] = {}  # for each leaf node: the storage of its tensor
+        self._inputs: set[int] = set()  # storages
+        self.storages: dict[str, tuple[int, int]] = {}  # of each variable: identity and bytes
+        self._gradients: dict[int, int] = {}  # of variables: the bytes of each storage
+        self._gradients_of_leaves: dict[int, tuple[int, int]] = {}  # by the leaf node
+
+    def look(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        leaves: Mapping[int, _torch.TensorWeakRef],
+        whole: bool,
+    ) -> set[int]:
+        """Record what refers to each storage; return nodes whose saved memory has a new version."""
+        versions = set()
+        self._inputs.clear()
+        self._gradients.clear()
+        self.storages = {}
+        for name, tensor in tensors.items():
+            storage, _ = self.storages[name] = storage_of(tensor)
+            versions.add((storage, _torch.version_of(tensor)))
+            if not tensor.requires_grad:
+                self._inputs.add(storage)
+            if (grad := gradient_of(tensor)) is not None:
+                self._gradients.update([storage_of(grad)])
+        for index, reference in leaves.items():
+            if whole or len(leaves) <= _SMALL or index not in self._leaves:
+                leaf = reference()
+                self._leaves[index] = storage = storage_of(leaf)[0]
+                versions.add((storage, _torch.version_of(leaf)))
+                self._gradients_of_leaves.pop(index, None)
+                if leaf.grad is not None:
+                    self._gradients_of_leaves[index] = storage_of(leaf.grad)
+        new = versions - self._versions
+        self._versions = versions
+        return {index for storage, _ in new for index in self._holders.get(storage, ())}
+
+    def roles(self) -> dict[int, str]:
+        """Map each storage of an input or a leaf to its role, ``"input"`` or ``"leaf"``."""
+        return dict.fromkeys(self._inputs, "input") | dict.fromkeys(self._leaves.values(), "leaf")
+
+    def hold(self, index: int, node: Node) -> None:
+        """Record which storages a node saves now."""
+        storages = {
+            saved.storage: saved.storage_nbytes
+            for saved in node.saved
+            if saved.storage is not None and saved.storage_nbytes is not None
+        }
+        self._release(index, self._held_by.get(index, _NOTHING) - storages.keys())
+        self._held_by[index] = set(storages)
+        for storage, nbytes in storages.items():
+            self._holders.setdefault(storage, set()).add(index)
+            self._total += nbytes - self._bytes.get(storage, 0)
+            self._bytes[storage] = nbytes
+
+    def remove(self, index: int) -> None:
+        self._release(index, self._held_by.pop(index, _NOTHING))
+        self._leaves.pop(index, None)
+        self._gradients_of_leaves.pop(index, None)
+
+    def _release(self, index: int, storages: Set[int]) -> None:
+        for storage in storages:
+            self._holders[storage].discard(index)
+            if not self._holders[storage]:
+                del self._holders[storage]
+                self._total -= self._bytes.pop(storage)
+
+    def identities(self) -> Set[int]:
+        """Return the identities of all storages that nodes, leaves and variables refer to."""
+        named = (storage for storage, _ in self.storages.values())
+        return {*self._holders, *self._leaves.values(), *named}
+
+    def held(self) -> tuple[int, int, int]:
+        """Return the bytes of activations, leaves and inputs; each storage counts once."""
+        leaves = set(self._leaves.values())
+        of_leaves = sum(self._bytes.get(storage, 0) for storage in leaves)
+        of_inputs = sum(self._bytes.get(storage, 0) for storage in self._inputs - leaves)
+        return self._total - of_leaves - of_inputs, of_leaves, of_inputs
+
+    def gradients(self) -> int:
+        """Return the bytes of the gradients of variables and leaves; each storage counts once."""
+        return sum((dict(self._gradients_of_leaves.values()) | self._gradients).values())
+
+
+_NOTHING: frozenset[int] = frozenset()
 _UNNAMED = "a leaf no variable holds"
 
 
 def _first_view(part: SavedTensor | Leaf, label: str, role: str, line: int | None) -> TraceTensor:
     nbytes, dtype = part.storage_nbytes or 0, _dtype(part.dtype) or "unknown"
     return TraceTensor(label, tuple(part.shape or ()), dtype, nbytes, role, line)
+
+
+def _next(node: _torch.LiveNode) -> list[_torch.LiveNode]:
+    return [successor for successor, _ in _torch.edges_of(node) if successor is not None]
 
 
 def _dtype(dtype: torch.dtype | None) -> str | None:

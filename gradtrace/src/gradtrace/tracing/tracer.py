@@ -249,7 +249,6 @@ class _Recorder:
         with undisturbed():
             namespace(frame)  # frees what the line deleted (until Python 3.13), before bytes count
             peak, device = self.take_peak()
-        self.texts.clear()  # a write through .data has no version
         step = dataclasses.replace(
             self.read(frame, last=line is None),
             line=line,
@@ -284,8 +283,8 @@ class _Recorder:
             ran=self.line,
             changed=self.live.changed,
             gone=self.live.gone,
-            held=self.live.held,
-            gradients=self.live.gradients,
+            held=self.live.memory.held(),
+            gradients=self.live.memory.gradients(),
             peak=None,
             device=None,
             variables=variables,
@@ -328,7 +327,7 @@ class _Recorder:
     def text_of(self, tensor: torch.Tensor, numbers: Callable[[torch.Tensor], str]) -> str:
         version = version_of(tensor)
         known_version, text = self.texts.get(tensor, (None, ""))
-        if version is None or version != known_version:
+        if version is None or version != known_version or self.live.whole:
             text = numbers(tensor)
             self.texts[tensor] = version, text
         return text
