@@ -24,6 +24,7 @@ from gradtrace.draw.drawing import (
     PANEL,
     SMALL,
     TO_TENSOR,
+    TURN,
     WIDEST_LAYER,
     Box,
     TensorBox,
@@ -32,7 +33,7 @@ from gradtrace.draw.drawing import (
 from gradtrace.draw.layering import _wrapped, assign_layers, reduce_crossings
 from gradtrace.draw.layout import drawings_of
 from gradtrace.draw.module_paths import topological_order
-from gradtrace.draw.placement import _unit_of, best_placement
+from gradtrace.draw.placement import _in_columns, _placement, _Unit, _unit_of, best_placement
 from gradtrace.draw.plan import Plan, add_tensors
 from gradtrace.draw.scene import Scene, SceneNode, SceneTensor, module_of
 from gradtrace.player.trace_scene import scene_of
@@ -247,7 +248,10 @@ def test_backward_runs_upwards_along_every_edge(scene):
         for edge in view.edges:
             start, end = view.boxes[edge.start], view.boxes[edge.end]
             heights = [start.y, *(y for _, y in edge.bends), end.y + end.height]
-            assert heights == sorted(heights, reverse=True)
+            # From one column to the one before it an edge comes back down, once for each.
+            up = [low >= high for low, high in pairwise(heights)]
+            turns = up.count(False)
+            assert turns == 0 or (start.x > end.x and turns <= view.width / 100)
 
 
 def test_an_edge_touches_no_box_no_text_and_no_tensor(scene):
@@ -406,9 +410,9 @@ def test_there_is_room_for_the_names_of_a_tensor_as_they_are_told():
 @pytest.mark.parametrize(("text", "rows", "is_folded"), [(14, 0, False), (60, 4, True)])
 def test_nodes_are_drawn_one_by_one_only_if_they_fit_the_panel(text, rows, is_folded):
     chain = [
-        SceneNode("N", "N", False, (i - 1,) if i else (), i, i, i, text, rows) for i in range(14)
+        SceneNode("N", "N", False, (i - 1,) if i else (), i, i, i, text, rows) for i in range(20)
     ]
-    first, *_ = drawings_of(Scene(chain, [], [(0, 99)] * 14))
+    first, *_ = drawings_of(Scene(chain, [], [(0, 99)] * 20))
     assert any(box.kind == "group" for box in first.boxes) == is_folded
 
 
@@ -551,6 +555,17 @@ def test_a_source_of_several_parts_stands_above_the_middle_of_its_users():
     assert boxes[:2] == [(1.5 * step, 0), (0.5 * step, 0)]
 
 
+def test_a_second_column_begins_beside_the_first_and_edges_turn_above_and_below_both():
+    placement = best_placement(plan_of([(i, i - 1) for i in range(1, 14)]))
+    columns = [(x, TURN + row * ROW) for x in (0, 90 + TURN) for row in range(7)]
+    assert placement.boxes == columns
+    above, below, between = TURN - LANE, TURN + 7 * ROW - GAP_Y + LANE, 90 + TURN - LANE
+    start, end = 90 + TURN + 45, 45
+    turns = [(start, above), (between, above), (between, below), (end, below)]
+    assert placement.bends[7, 6] == [*turns, (end, below - LANE)]
+    assert (placement.width, placement.height) == (2 * 90 + TURN, 2 * TURN + 7 * ROW - GAP_Y)
+
+
 def test_long_edges_share_the_dummies_of_their_common_end():
     """Box 4 is three layers below box 0, and two below the boxes 1 and 2."""
     below = [(3, 1), (3, 2), (4, 3), (1, 0), (2, 0)]
@@ -562,14 +577,14 @@ def test_long_edges_share_the_dummies_of_their_common_end():
         ([(4, 0), (3, 0)], 2),  # of the box where they arrive
     ):
         plan = plan_of(below + long)
-        layering = assign_layers(plan, [90.0] * 5, 1)
+        layering = assign_layers(plan, [90.0] * 5, set())
         assert layering.layers[:5] == [0, 1, 1, 2, 3]
         assert len(layering.layers) == 5 + dummies, long
 
 
 def test_edges_that_need_not_cross_do_not():
     links = [(1, 0), (2, 0), (3, 0), (3, 2), (4, 1), (5, 1), (6, 2), (7, 3), (8, 6), (9, 6)]
-    layering = assign_layers(plan_of([*links, (10, 5), (10, 7), (11, 7)]), [90.0] * 12, 1)
+    layering = assign_layers(plan_of([*links, (10, 5), (10, 7), (11, 7)]), [90.0] * 12, set())
     rows = reduce_crossings(layering.parts[0], layering)
     for upper, lower in pairwise(rows):
         edges = [
@@ -587,6 +602,42 @@ def test_edges_are_straight_where_there_is_room():
     assert boxes[1][0] < boxes[2][0] - 10 < boxes[3][0]
 
 
+def test_a_source_with_one_user_stays_near_it_in_a_drawing_that_is_too_high():
+    """With all sources above the columns, this drawing would be narrower."""
+    links = [(i, i - 1) for i in range(1, 40)] + [(5 * i, 40 + i) for i in range(8)]
+    placement = best_placement(plan_of(links, range(40, 48)))
+    assert placement.excess > 1
+    heights = [y for _, y in placement.boxes]
+    assert min(heights[40:]) == min(heights[:40])  # none is above the columns
+
+
+@pytest.mark.parametrize(
+    ("links", "are_lifted"),
+    [
+        ([(i, 60 + i % 3) for i in range(60)], True),
+        ([(i, 60 + i // 5) for i in range(60) if i % 5 < 2], False),
+    ],
+)
+def test_sources_of_several_users_stand_above_a_drawing_that_comes_closer_to_the_panel_so(
+    links, are_lifted
+):
+    links = [(i, i - 1) for i in range(1, 60)] + links
+    sources = {end for _, end in links if end >= 60}
+    plan = plan_of(links, sources)
+    near, above = _placement(plan, set()), _placement(plan, sources)
+    assert near.excess > 1 < above.excess and are_lifted == (above.excess < near.excess)
+    assert best_placement(plan) == (above if are_lifted else near)
+
+
+def test_the_rows_above_all_columns_count_towards_the_height():
+    """Ten rows fit the panel, and with them a row that is 12 high, but not one of 14."""
+    for height, columns in ((12.0, 1), (14.0, 2)):
+        plan = plan_of([(i, i - 1) for i in range(2, 11)] + [(11, 0), (1, 0)], {0})
+        plan.boxes[0].height = height
+        boxes = best_placement(plan).boxes
+        assert len({x for x, _ in boxes[1:11]}) == columns, boxes
+
+
 def test_coordinates_have_one_decimal():
     plan = plan_of([(1, 0), (2, 1), (2, 0)])
     for number, box in enumerate(plan.boxes):
@@ -600,10 +651,25 @@ def test_coordinates_have_one_decimal():
     assert [round(number, 1) for number in numbers] == numbers
 
 
+def test_sources_stay_near_their_users_in_a_drawing_that_fits():
+    links = [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (4, 0), (4, 2), *((5, i) for i in range(1, 5))]
+    plan = plan_of(links, {0})
+    near, above = _placement(plan, set()), _placement(plan, {0})
+    assert above.excess < near.excess <= 1
+    assert best_placement(plan).boxes == near.boxes
+
+
+def test_a_lifted_source_stands_above_all_even_if_one_part_uses_it():
+    plan = plan_of([(1, 0), (2, 1), (2, 3)], {3})
+    layerings = [assign_layers(plan, [90.0] * 4, lifted) for lifted in (set(), {3})]
+    assert [layering.layers[:4] for layering in layerings] == [[0, 1, 2, 1], [1, 2, 3, 0]]
+    assert [layering.parts[-1][:1] for layering in layerings] == [[], [3]]
+
+
 def test_a_box_whose_inputs_are_sources_stands_right_above_its_user():
     """Box 4 is the transpose of the weight 5, which box 3 multiplies by the result of box 2."""
     plan = plan_of([(1, 0), (2, 1), (3, 2), (3, 4), (4, 5)], {5})
-    layers = assign_layers(plan, [90.0] * 6, 1).layers
+    layers = assign_layers(plan, [90.0] * 6, set()).layers
     assert (layers[4], layers[5]) == (layers[3] - 1, layers[3] - 2)
 
 
@@ -616,8 +682,56 @@ def test_sources_are_in_the_upper_of_two_rows():
 def test_a_source_is_in_the_upper_row_of_a_layer_that_is_too_wide():
     """The boxes 1 to 3 and the source 4, all of which box 5 uses, take two rows."""
     links = [*((box, 0) for box in (1, 2, 3)), *((5, box) for box in (1, 2, 3, 4))]
-    layers = assign_layers(plan_of(links, {4}), [WIDEST_LAYER / 2 - GAP_X] * 6, 1).layers
+    layers = assign_layers(plan_of(links, {4}), [WIDEST_LAYER / 2 - GAP_X] * 6, set()).layers
     assert layers == [0, 1, 2, 2, 1, 3, *layers[6:]]
+
+
+def test_a_part_that_is_too_high_is_divided_into_even_columns():
+    def columns(rows, height, above=0.0, width=90.0):
+        units = [_Unit(width, height, 45.0) for _ in range(rows)]
+        return [len(column) for column in _in_columns([[i] for i in range(rows)], units, above)]
+
+    third = PANEL[1] / 3
+    assert columns(2, third) == [2]
+    assert columns(2, third, above=third) == [1, 1]
+    assert columns(4, third) == [2, 2]
+    assert columns(6, third) == [2, 2, 2]
+    assert columns(3, third + 7, width=(PANEL[0] - TURN) / 2) == [1, 2]  # no wider than the panel
+    # A row stands in the column to which its middle belongs; one that is too high divides nothing.
+    for heights, divided in (
+        ((250.0, 330.0, 250.0), [[[0]], [[1], [2]]]),
+        ((900.0, 20.0, 20.0), [[[0], [1], [2]]]),
+    ):
+        units = [_Unit(90.0, height, 45.0) for height in heights]
+        assert _in_columns([[0], [1], [2]], units, 0.0) == divided
+    # Edges from one column to another turn above and below them.
+    assert columns(4, (PANEL[1] - TURN - GAP_Y) / 2) == [1, 1, 1, 1]
+    assert columns(4, (PANEL[1] - 2 * TURN - GAP_Y) / 2) == [2, 2]
+
+
+def test_edges_from_one_column_to_different_boxes_of_another_have_lanes_of_their_own():
+    """Three edges of this chain of two columns end in three boxes of the first."""
+    links = [(i, i - 1) for i in range(1, 14)] + [(13, 5), (12, 4)]
+    bends = best_placement(plan_of(links)).bends.values()
+    lanes = {x for way in bends for (x, upper), (_, lower) in pairwise(way) if lower > upper}
+    assert [b - a for a, b in pairwise(sorted(lanes))] == [LANE, LANE]
+
+
+def test_only_so_many_edges_have_lanes_of_their_own_as_the_gap_has_room_for():
+    links = [(i, i - 1) for i in range(1, 14)] + [(13 - i, 6 - i) for i in range(7)]
+    bends = best_placement(plan_of(links)).bends.values()
+    lanes = {x for way in bends for (x, upper), (_, lower) in pairwise(way) if lower > upper}
+    assert len(lanes) == TURN // LANE - 1
+
+
+def test_an_edge_to_a_box_above_all_columns_leads_straight_up():
+    links = [(i, i - 1) for i in range(1, 14)] + [(13, 14), (15, 14), (16, 15)]
+    placement = best_placement(plan_of(links, [14]))
+    lane = 90 + TURN + 90 + GAP_X + DUMMY_WIDTH / 2  # beside the second column
+    assert {x for x, _ in placement.bends[13, 14][:-1]} == {lane}
+    # It takes no room in the first column.
+    assert (placement.boxes[0], placement.boxes[7][0]) == ((0, ROW + TURN), 90 + TURN)
+    assert placement.boxes[15] == (lane + DUMMY_WIDTH / 2 + 2 * GAP_X, ROW)
 
 
 def test_tensors_beside_a_box_leave_room_for_the_arrow_below_it():

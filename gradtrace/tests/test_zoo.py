@@ -1,4 +1,4 @@
-"""Real models at every level: few boxes, no wider than the panel, named as readers know them."""
+"""Real models at every level: few boxes, within the panel, named as readers know them."""
 
 import functools
 import re
@@ -21,7 +21,8 @@ WIDTH, HEIGHT = 508 / 0.72 - 32, 594 / 0.72 - 32
 MOST_BOXES = 25
 MOST_CROSSINGS = 6  # at first sight
 MOST_INSIDE = 10
-HIGHER = 1.4  # of what cannot be folded further: a dozen steps or layers, with their neighbours
+# Batch norms that three calls share, node by node: nothing in them can be folded.
+HIGHER = {"siamese": 1.25}
 
 
 @functools.cache
@@ -36,10 +37,10 @@ def view(request):
     return views_of(request.param)[0]
 
 
-def test_the_first_view_is_little_higher_than_its_panel(view):
+def test_the_first_view_fits_its_panel(view):
     assert 0 < len(view.boxes) <= MOST_BOXES
     assert view.width <= WIDTH
-    assert view.height <= 1.2 * HEIGHT
+    assert view.height <= HEIGHT
 
 
 def test_every_group_is_named_by_a_module_a_line_an_iteration_or_a_step(view):
@@ -60,11 +61,12 @@ def test_few_edges_cross(view):
 
 
 @pytest.mark.parametrize("program", ZOO, ids=lambda program: program.__name__)
-def test_every_view_that_can_be_opened_is_as_wide_as_its_panel_at_most(program):
+def test_every_view_that_can_be_opened_fits_too(program):
+    most = HEIGHT * HIGHER.get(program.__name__, 1)
     for view in distinct(views_of(program)):
         assert len(view.boxes) <= MOST_BOXES, view.title
         assert view.width <= WIDTH, view.title
-        assert view.height <= HIGHER * HEIGHT, view.title
+        assert view.height <= most, view.title
         assert crossings(view) <= MOST_INSIDE, view.title
         # What is inside is not called what it is inside of.
         assert view.title not in [box.title for box in view.boxes if box.kind == "group"]

@@ -16,6 +16,7 @@ GAP_X, GAP_Y = 16, 9
 WIDEST_LAYER = 640.0  # of a row, where it can be broken
 PANEL = (670.0, 780.0)  # width and height that can be read at once, on a page of 1440 × 900
 DUMMY_WIDTH = 8.0
+TURN = 36.0  # between two columns, and above and below them: for edges from one to the next
 LANE = 6.0
 TO_TENSOR = 28.0  # from a box to its tensors: room for the references
 NAMES = 9.0  # from a tensor to the names of its variables

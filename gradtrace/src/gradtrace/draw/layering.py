@@ -31,14 +31,18 @@ class Layering:
     neighbours: dict[int, set[int]]
 
 
-def assign_layers(plan: Plan, widths: list[float], abreast: int) -> Layering:
+def assign_layers(
+    plan: Plan, widths: list[float], lifted: set[int], abreast: int | None = None
+) -> Layering:
     """Assign a layer to every box, and insert a dummy node where an edge crosses a layer.
 
-    At most ``abreast`` parts stand side by side, the others below them.
+    ``lifted`` sources stand in the top layers even if only one part uses them. At most ``abreast``
+    parts stand side by side, the others below them.
     """
     layers = _longest_path_layers(plan)
-    parts, shared = _with_sources(plan, components(plan))
+    parts, shared = _with_sources(plan, components(plan), lifted)
     top_rows = _wrapped([shared], widths)
+    abreast = len(parts) if abreast is None else abreast
     next_layer = [len(top_rows)] * abreast  # at which the next part in this position begins
     for number, part in enumerate(parts):
         rows: dict[int, list[int]] = defaultdict(list)
@@ -57,7 +61,9 @@ def assign_layers(plan: Plan, widths: list[float], abreast: int) -> Layering:
     return _insert_dummies(plan, layers, [*parts, shared], len(top_rows))
 
 
-def _with_sources(plan: Plan, parts: list[list[int]]) -> tuple[list[list[int]], list[int]]:
+def _with_sources(
+    plan: Plan, parts: list[list[int]], lifted: set[int]
+) -> tuple[list[list[int]], list[int]]:
     """Add to each part the sources that only it uses; return parts, and the remaining sources."""
     part_of = {box: i for i, part in enumerate(parts) for box in part}
     users: dict[int, set[int]] = defaultdict(set)
@@ -66,7 +72,7 @@ def _with_sources(plan: Plan, parts: list[list[int]]) -> tuple[list[list[int]], 
             users[j].add(part_of[i])
     shared = []
     for source in sorted(plan.sources):
-        if len(users[source]) == 1:
+        if len(users[source]) == 1 and source not in lifted:
             (only,) = users[source]
             parts[only].append(source)
         else:

@@ -10,8 +10,8 @@ step. Its stages follow Sugiyama's method:
 * *Order* (:mod:`gradtrace.draw.layering`): each layer is sorted by the mean position of its
   neighbours.
 * *Coordinates* (:mod:`gradtrace.draw.placement`): each box is put as near to its neighbours as
-  order and gaps allow.  Parts that never exist at the same time, such as the iterations of a loop,
-  share one column.
+  order and gaps allow.  A part that is too high continues in further columns, and parts that never
+  exist at the same time, such as the iterations of a loop, share one column.
 """
 
 from collections import defaultdict
@@ -33,14 +33,17 @@ def drawings_of(scene: Scene) -> list[Drawing]:
 
     drawings: list[Drawing] = []
     plans: list[Plan] = []
+    placed: dict[object, Placement] = {}
     tried: list[tuple[list[int | Group], Plan, Placement]] = []
 
     def excess(view: View) -> float:
         plan = plan_view(scene, view, None if view.parent is None else plans[view.parent])
         add_tensors(scene, plan, at_home)
-        placement = best_placement(plan)
-        tried.append((view.boxes, plan, placement))
-        return placement.excess
+        key = plan.key()
+        if key not in placed:  # the steps of a loop look alike
+            placed[key] = best_placement(plan)
+        tried.append((view.boxes, plan, placed[key]))
+        return placed[key].excess
 
     for view in views(scene, excess):
         plan, places = next((plan, at) for boxes, plan, at in tried if boxes is view.boxes)

@@ -1,5 +1,6 @@
 """The order of the operations, and the module of each operation if no calls were recorded."""
 
+import heapq
 from collections.abc import Sequence
 from graphlib import TopologicalSorter
 
@@ -8,7 +9,7 @@ from gradtrace.draw.scene import Scene
 
 
 def topological_order(scene: Scene) -> list[int]:
-    """Return the operations, inputs before users, in the order of their creation if that is one."""
+    """Return the operations, inputs before users, else in the order of their creation."""
     operations = [i for i, node in enumerate(scene.nodes) if not node.leaf]
     operations.sort(key=lambda i: scene.nodes[i].order or 0)
     place = {node: k for k, node in enumerate(operations)}
@@ -17,7 +18,16 @@ def topological_order(scene: Scene) -> list[int]:
         return operations
     # Each thread counts its own operations, and backward may have run in several.
     sorter = TopologicalSorter(dict(enumerate(inputs)))
-    return [operations[k] for k in sorter.static_order()]
+    sorter.prepare()
+    ready: list[int] = []
+    ordered = []
+    while sorter.is_active():
+        for k in sorter.get_ready():
+            heapq.heappush(ready, k)
+        k = heapq.heappop(ready)
+        ordered.append(operations[k])
+        sorter.done(k)
+    return ordered
 
 
 def infer_module_paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:

@@ -1,7 +1,8 @@
 """The coordinates of boxes, tensors and bends: the last stage of Sugiyama's method."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gradtrace.draw.drawing import (
     ARROW_FOOT,
@@ -16,6 +17,7 @@ from gradtrace.draw.drawing import (
     PANEL,
     SMALL,
     TO_TENSOR,
+    TURN,
     Box,
     Drawing,
     Edge,
@@ -79,28 +81,36 @@ def best_placement(plan: Plan) -> Placement:
     """Return the first of several placements that fits the panel, or the one that comes closest.
 
     Parts that only parameters connect stand side by side if there is room, else below one another.
+    If the drawing does not fit then, sources with several users stand above all columns.
     """
+    best = _placement(plan, set())
     abreast = len(components(plan))
-    best = _placement(plan, abreast)
     while best.width > PANEL[0] and abreast > 1:
         abreast -= 1
-        best = min(best, _placement(plan, abreast), key=lambda placed: placed.excess)
+        best = min(best, _placement(plan, set(), abreast), key=lambda placed: placed.excess)
+    users = Counter(end for _, end in plan.links)
+    common = {i for i in plan.sources if users[i] > 1}
+    if best.excess > 1.0 and common:
+        best = min(best, _placement(plan, common), key=lambda placed: placed.excess)
     return best
 
 
-def _placement(plan: Plan, abreast: int) -> Placement:
-    """Place a plan; ``abreast`` is as in :func:`assign_layers`."""
+def _placement(plan: Plan, lifted: set[int], abreast: int | None = None) -> Placement:
+    """Place a plan; ``lifted`` and ``abreast`` are as in :func:`assign_layers`."""
     tensors: dict[int, list[int]] = defaultdict(list)
     for k, tensor_box in enumerate(plan.tensors):
         tensors[tensor_box.box].append(k)
     units = [
         _unit_of(box, [plan.tensors[k] for k in tensors[i]]) for i, box in enumerate(plan.boxes)
     ]
-    layering = assign_layers(plan, [unit.width for unit in units], abreast)
+    layering = assign_layers(plan, [unit.width for unit in units], lifted, abreast)
     units += [_Unit(DUMMY_WIDTH, 0.0, DUMMY_WIDTH / 2) for _ in layering.layers[len(units) :]]
-    *parts, shared = (reduce_crossings(part, layering) for part in layering.parts)
-    _place_across(units, parts, shared, _share_columns(plan, layering), layering)
-    height = _place_down(units, parts, shared)
+    rows = [reduce_crossings(part, layering) for part in layering.parts]
+    above = sum(_row_height(row, units) + GAP_Y for row in rows[-1])
+    parts = [_in_columns(part, units, above) for part in rows[:-1]]
+    _drop_dummies(parts, layering, len(plan.boxes))
+    _place_across(units, parts, rows[-1], _share_columns(plan, layering), layering)
+    height = _place_down(units, parts, rows[-1])
 
     boxes, placed = [], [(0.0, 0.0)] * len(plan.tensors)
     for i, box in enumerate(plan.boxes):
@@ -110,27 +120,113 @@ def _placement(plan: Plan, abreast: int) -> Placement:
         for k in tensors[i]:
             placed[k] = (round(unit.x + _width_with_label(box) + TO_TENSOR, 1), round(down, 1))
             down += plan.tensors[k].height + BETWEEN_TENSORS
-    ways = _routes(units, boxes, layering)
+    ways = _routes(units, boxes, parts, layering)
     width = max((unit.x + unit.width for unit in units), default=0.0)
     for box, (x, _) in zip(plan.boxes, boxes, strict=True):
         width = max(width, x + _label_end(box))
     return Placement(boxes, placed, ways, round(width, 1), round(height, 1))
 
 
+def _in_columns(rows: list[list[int]], units: list[_Unit], above: float) -> list[list[list[int]]]:
+    """Divide a part's rows into columns, and return each column as a list of rows of unit indices.
+
+    The fewest columns that fit the panel are chosen, or else the division that exceeds it least.
+    ``above`` is the height already taken by the rows above all columns.
+    """
+    heights = [_row_height(row, units) + GAP_Y for row in rows]
+    widths = [_row_width(row, units) for row in rows]
+    least, best = float("inf"), [rows]
+    for count in range(1, len(rows) + 1):
+        # Each column takes what brings it nearest to its share.
+        columns: list[list[int]] = [[] for _ in range(count)]
+        above_row, total = 0.0, sum(heights)
+        for row, height in enumerate(heights):
+            columns[int((above_row + height / 2) / total * count)].append(row)
+            above_row += height
+        columns = [column for column in columns if column]
+        width = sum(max(widths[row] for row in column) + TURN for column in columns) - TURN
+        highest = max(sum(heights[row] for row in column) for column in columns)
+        height = above + highest + 2 * TURN * (len(columns) > 1) - GAP_Y
+        excess = max(width / PANEL[0], height / PANEL[1])
+        if excess < least:
+            least, best = excess, [[rows[row] for row in column] for column in columns]
+        if excess <= 1.0 or width > 2 * PANEL[0]:
+            break
+    return best
+
+
+def _drop_dummies(parts: list[list[list[list[int]]]], layering: Layering, boxes: int) -> None:
+    """Remove dummies of edges to boxes above all columns, except in the column where they start.
+
+    Such edges lead straight up. Dummies are numbered after the ``boxes``.
+    """
+    column_of = _column_of(parts)
+    for (start, end), path in layering.paths.items():
+        if end not in column_of:
+            own = column_of[start]
+            layering.paths[start, end] = [k for k in path if column_of.get(k, own) == own]
+    used = {k for path in layering.paths.values() for k in path} | set(range(boxes))
+    for columns in parts:
+        for rows in columns:
+            rows[:] = [used_row for row in rows if (used_row := [k for k in row if k in used])]
+        columns[:] = [rows for rows in columns if rows]
+
+
+def _column_of(parts: list[list[list[list[int]]]]) -> dict[int, tuple[int, int]]:
+    return {
+        box: (part, column)
+        for part, columns in enumerate(parts)
+        for column, rows in enumerate(columns)
+        for row in rows
+        for box in row
+    }
+
+
 def _routes(
-    units: list[_Unit], boxes: list[tuple[float, float]], layering: Layering
+    units: list[_Unit],
+    boxes: list[tuple[float, float]],
+    parts: list[list[list[list[int]]]],
+    layering: Layering,
 ) -> dict[tuple[int, int], list[tuple[float, float]]]:
     """Return the bends of each link; ``boxes`` are the corners of the boxes.
 
     Within a row every edge runs straight up, past boxes, texts and tensors; it turns between rows.
+    From one column to the previous one an edge runs over the top, between the two, and below.
     """
+    column_of = _column_of(parts)
+    edges = {
+        (part, column): (
+            min(units[box].x for row in rows for box in row),
+            min(units[box].top for row in rows for box in row),
+            max(units[box].bottom for row in rows for box in row),
+        )
+        for part, columns in enumerate(parts)
+        for column, rows in enumerate(columns)
+    }
+    lanes: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
     ways = {}
     for (start, end), path in layering.paths.items():
         points: list[tuple[float, float]] = []
         if round(units[start].top, 1) < boxes[start][1]:
             points.append((units[start].x + units[start].middle, units[start].top))
-        for k in path[1:-1]:
-            points += [(units[k].x + DUMMY_WIDTH / 2, y) for y in (units[k].bottom, units[k].top)]
+        for previous, k in pairwise(path):
+            own_column, next_column = column_of.get(previous), column_of.get(k)
+            if own_column is not None and next_column is not None and own_column != next_column:
+                turns = lanes[own_column]
+                lane = LANE * min(turns.setdefault(k, len(turns)), 4)
+                left_edge, top, _ = edges[own_column]
+                bottom = edges[next_column][2]
+                between = left_edge - LANE - lane
+                points += [
+                    (units[previous].x + units[previous].middle, top - LANE - lane),
+                    (between, top - LANE - lane),
+                    (between, bottom + LANE + lane),
+                    (units[k].x + units[k].middle, bottom + LANE + lane),
+                ]
+            if k != end:
+                points += [
+                    (units[k].x + DUMMY_WIDTH / 2, y) for y in (units[k].bottom, units[k].top)
+                ]
         points.append((units[end].x + units[end].middle, units[end].bottom))
         ways[start, end] = [(round(x, 1), round(y, 1)) for x, y in points]
     return ways
@@ -180,20 +276,23 @@ def _share_columns(plan: Plan, layering: Layering) -> list[list[int]]:
 
 def _place_across(
     units: list[_Unit],
-    parts: list[list[list[int]]],
+    parts: list[list[list[list[int]]]],
     shared: list[list[int]],
     columns: list[list[int]],
     layering: Layering,
 ) -> None:
-    """Set the x of every unit; ``parts`` has the rows of each part."""
+    """Set the x of every unit; ``parts`` has the columns of each part and their rows."""
     left_edge = 0.0
     for column in columns:
         widest = 0.0
         for part in column:
-            width = _place_straight(parts[part], units, layering.neighbours, left_edge)
-            if width > PANEL[0]:
-                width = _place_compact(parts[part], units, left_edge)
-            widest = max(widest, width)
+            for place in (_place_straight, _place_compact):  # straight edges may take too much room
+                edge = left_edge
+                for rows in parts[part]:
+                    edge += place(rows, units, layering.neighbours, edge) + TURN
+                if edge - TURN - left_edge <= PANEL[0]:
+                    break
+            widest = max(widest, edge - TURN - left_edge)
         left_edge += widest + 2 * GAP_X
     for row in shared:
         target = {
@@ -229,7 +328,9 @@ def _place_straight(
     return _move(part, units, left_edge)
 
 
-def _place_compact(rows: list[list[int]], units: list[_Unit], left_edge: float) -> float:
+def _place_compact(
+    rows: list[list[int]], units: list[_Unit], neighbours: dict[int, set[int]], left_edge: float
+) -> float:
     """Set x within a column so that its rows are as narrow as possible; return its width."""
     for row in rows:
         edge = -_row_width(row, units) / 2
@@ -290,10 +391,15 @@ def _row_height(row: list[int], units: list[_Unit]) -> float:
     return _upper(row, units) + max(units[i].height / 2 + units[i].foot for i in row)
 
 
-def _place_down(units: list[_Unit], parts: list[list[list[int]]], shared: list[list[int]]) -> float:
+def _place_down(
+    units: list[_Unit], parts: list[list[list[list[int]]]], shared: list[list[int]]
+) -> float:
     """Set the y of every row, shared boxes on top and each part below; return the height."""
     begin = _stack(shared, units, 0.0)
-    end = max([begin, *(_stack(rows, units, begin) for rows in parts)])
+    end = begin
+    for columns in parts:
+        turn = TURN if len(columns) > 1 else 0.0
+        end = max([end, *(_stack(rows, units, begin + turn) + turn for rows in columns)])
     return end - (GAP_Y if shared or parts else 0.0)
 
 

@@ -12,6 +12,7 @@ from gradtrace.draw.drawing import (
     PADDING,
     Box,
     TensorBox,
+    label_below,
 )
 from gradtrace.draw.groups import Group, View
 from gradtrace.draw.scene import Scene, clipped
@@ -41,6 +42,21 @@ class Plan:
     sources: set[int]
     lives: list[tuple[int, int]]
     tensors: list[TensorBox] = field(default_factory=list)
+
+    def key(self) -> object:
+        """Return a value that is equal for plans with the same placement."""
+        times = sorted({time for life in self.lives for time in life})
+        order = {time: i for i, time in enumerate(times)}
+        return (
+            tuple((box.kind, box.width, box.height, label_below(box)) for box in self.boxes),
+            tuple(self.links),
+            tuple(sorted(self.sources)),
+            tuple((order[first], order[last]) for first, last in self.lives),
+            tuple(
+                (tensor_box.box, tensor_box.width, tensor_box.height, tensor_box.room)
+                for tensor_box in self.tensors
+            ),
+        )
 
 
 def plan_view(scene: Scene, view: View, around: Plan | None) -> Plan:
