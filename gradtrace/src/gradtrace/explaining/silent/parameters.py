@@ -77,7 +77,8 @@ def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
     if len(timeline.strays) > _MAX_STRAYS:
         timeline.strays.clear()
     grown, updated = [], []
-    previous = timeline.calls[-2] if len(timeline.calls) > 1 else graph.call
+    # The gradients that a step has used must have grown since.
+    has_stepped = bool(timeline.steps) and timeline.steps[0].last_call < graph.call.number - 1
     for leaf in graph.leaves.values():
         if id(leaf) in stepped:
             continue
@@ -85,21 +86,26 @@ def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
         identity = (0, 0) if gradient is None else (id(gradient), _torch.version_of(gradient) or 0)
         is_growing = identity == (stray.gradient, stray.version + 1)
         stray.gradient, stray.version = identity
-        stray.count = stray.count + 1 if is_growing else 0
+        stray.count = stray.count + 1 if is_growing and has_stepped else 0
         if stray.count == _GROWN:
             grown.append(leaf)
-        storage = storage_of(leaf)[0]
-        edits = timeline.edits_since(previous.sequence_nr - 1, storage)
-        is_new = storage != stray.storage or any(e.last_call == previous.number for e in edits)
-        stray.updates = stray.updates + 1 if is_growing and is_new and stray.is_read else 0
-        stray.storage, stray.is_read = storage, False
+        is_updated = is_growing and stray.is_read and _is_changed(timeline, leaf, stray)
+        stray.updates = stray.updates + 1 if is_updated else 0
+        stray.storage, stray.is_read = storage_of(leaf)[0], False
         if stray.updates == _GROWN:
             updated.append(leaf)
-    if grown and timeline.steps:
+    if grown:
         yield from _strays(graph, grown, stepped)
     if updated:
         place, names = graph.call.location, names_of(updated)
         yield graph.finding("gradients_not_cleared", place, carried_by=names, facts=("by_hand",))
+
+
+def _is_changed(timeline: Timeline, leaf: torch.Tensor, stray: Stray) -> bool:
+    """Whether a line has changed the leaf, or given it other memory, since the previous call."""
+    storage, previous = storage_of(leaf)[0], timeline.calls[-2]
+    edits = timeline.edits_since(previous.sequence_nr - 1, storage)
+    return storage != stray.storage or any(e.last_call == previous.number for e in edits)
 
 
 def made_in_forward(graph: PendingBackward) -> Iterator[Diagnosis]:
