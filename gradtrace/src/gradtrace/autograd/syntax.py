@@ -76,16 +76,21 @@ def written_in_place(node: ast.AST) -> ast.expr | None:
             return without_index(target)
         case ast.Call(func=ast.Attribute(attr=name)):
             in_place = re.fullmatch(r"[a-z]\w*[a-z0-9]_", name) and name not in _NOT_IN_PLACE
-            in_place = in_place or (name.islower() and has_inplace(node))
+            in_place = in_place or (name.islower() and is_true(node, "inplace"))
             tensor = without_index(operand_of(node))
             # A method that changes its tensor returns it: x.mul_(…).add_(…).
             return (written_in_place(tensor) or tensor) if in_place else None
     return None
 
 
-def has_inplace(call: ast.Call) -> bool:
-    """Whether a call has ``inplace=True``."""
-    return any(ast.unparse(keyword) == "inplace=True" for keyword in call.keywords)
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """Return the value that a call gives to a keyword."""
+    return next((argument.value for argument in call.keywords if argument.arg == name), None)
+
+
+def is_true(call: ast.Call, name: str) -> bool:
+    """Whether a call gives ``True`` to a keyword."""
+    return getattr(keyword(call, name), "value", None) is True
 
 
 def operation_of(node: ast.AST) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from gradtrace.autograd.syntax import Function, Loop, pairs_of
+from gradtrace.autograd.syntax import Function, Loop, keyword, pairs_of
 
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 Node = TypeVar("Node", bound=ast.AST)
@@ -313,16 +313,6 @@ def write(path: str, old: str, new: str) -> None:
     if text != old:
         raise ValueError(f"{path} has changed since it was run: nothing was written")
     Path(path).write_bytes(new.encode(encoding))
-
-
-def keyword(call: ast.Call, name: str) -> ast.expr | None:
-    """Return the value that a call gives to a keyword."""
-    return next((argument.value for argument in call.keywords if argument.arg == name), None)
-
-
-def is_true(call: ast.Call, name: str) -> bool:
-    """Whether a call gives ``True`` to a keyword."""
-    return getattr(keyword(call, name), "value", None) is True
 
 
 def method_called(call: ast.AST) -> str:

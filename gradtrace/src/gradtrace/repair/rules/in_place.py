@@ -8,7 +8,7 @@ from itertools import chain
 from gradtrace.autograd.syntax import (
     changes_in_place,
     detached_in_place,
-    has_inplace,
+    is_true,
     operand_of,
     reads,
     reads_first,
@@ -127,8 +127,9 @@ def detach_out_of_place(failure: Failure) -> Iterator[Candidate]:
 def _without_underscores(source: Source, node: ast.AST) -> list[Edit]:
     """Replace the in-place calls of a statement: ``mul`` for ``mul_``, ``inplace=False``."""
     calls = [*filter(written_in_place, source.all(ast.Call, node))]
-    ends = [source.span(call.func)[1] for call in calls if not has_inplace(call)]
-    named = (source.set_keywords(call, inplace="False") for call in calls if has_inplace(call))
+    ends = [source.span(call.func)[1] for call in calls if not is_true(call, "inplace")]
+    with_keyword = (call for call in calls if is_true(call, "inplace"))
+    named = (source.set_keywords(call, inplace="False") for call in with_keyword)
     return [*(Edit(source, end - 1, end, "") for end in ends), *chain.from_iterable(named)]
 
 

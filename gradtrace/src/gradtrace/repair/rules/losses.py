@@ -11,12 +11,14 @@ from gradtrace.autograd.syntax import (
     accumulated,
     carried_names,
     changes_in_place,
+    is_true,
+    keyword,
     reads,
     statements_computing,
     writes,
 )
 from gradtrace.repair import kinds
-from gradtrace.repair.edits import Edit, Source, call_of, is_true, keyword
+from gradtrace.repair.edits import Edit, Source, call_of
 from gradtrace.repair.intent import TrainingAction, assign_losses
 from gradtrace.repair.rule import Candidate, Failure, Statement, edit
 

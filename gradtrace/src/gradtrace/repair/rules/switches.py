@@ -5,10 +5,10 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 
-from gradtrace.autograd.syntax import is_straight_through, reads, writes
+from gradtrace.autograd.syntax import is_straight_through, is_true, keyword, reads, writes
 from gradtrace.explaining.causes import gradient_counts
 from gradtrace.repair import kinds
-from gradtrace.repair.edits import Edit, Source, call_of, is_true, keyword, method_called
+from gradtrace.repair.edits import Edit, Source, call_of, method_called
 from gradtrace.repair.rule import RIGHT_GRADIENTS, Candidate, Failure, edit
 
 _FLAGS = re.compile(r"checkpoint|cache")
