@@ -1,14 +1,18 @@
 """Edits give the program that a reader would have written, run by PyTorch."""
 
 import inspect
+import re
 import sys
 import traceback
 
 import pytest
 import torch
 
-from gradtrace import Exploration, explore
-from gradtrace.notebook.reader_edits import Edits
+from gradtrace import Exploration, explore, trace
+from gradtrace.notebook.reader_edits import Edits, definitions
+from gradtrace.player.page import payload
+
+FACTOR = 2.0
 
 
 @pytest.fixture(autouse=True)
@@ -129,3 +133,49 @@ def test_unknown_edits_are_named():
             call("retian")
     with pytest.raises(ValueError, match="has no edits: list them"):
         explore(two_losses, size=[3]).edited("retain")
+
+
+def helper(x):
+    return FACTOR * x
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return helper(x)
+
+
+def uses_globals():
+    return Scaled.apply(torch.nn.functional.relu(torch.ones(1)))
+
+
+def test_definitions_make_the_function_run_in_an_empty_namespace():
+    text = definitions(uses_globals)
+    namespace = {}
+    exec(text + "\n" + inspect.getsource(uses_globals), namespace)
+    assert torch.equal(namespace["uses_globals"](), uses_globals())
+    assert re.search(r"^import torch$", text, re.MULTILINE)
+
+
+def test_a_program_of_the_readers_own_runs_and_a_wrong_one_is_refused():
+    explored = explore(two_losses, edits=EDITS, size=[3, 4])
+    own = (
+        "def two_losses(size=3):\n"
+        "    w = torch.ones(size, requires_grad=True)\n"
+        "    w.sum().backward()\n"
+    )
+    sent = []
+    explored.player.send = sent.append
+    explored.player._received(None, {"source": own}, [])
+    assert explored.player.trace == payload(explored.trace())
+    assert list(explored.trace().source.values())[-1].strip() == "w.sum().backward()"
+    assert explored.player.setting == [None, 0]
+    explored.controls["size"].widget.value = 4  # its parameters still apply
+    assert explored.player.trace == payload(explored.trace())
+    assert {row.shape for row in explored.trace().steps[-1].variables} == {(4,)}
+    explored.player._received(None, {"source": "def two_losses(:"}, [])
+    (message,) = sent
+    assert "not a valid program" in message["refused"]
+    explored.player.setting = [1, 0]  # back to a recorded one
+    assert explored.player.trace == payload(explored.trace(edits="retain", size=3))
+    assert trace(explored.edited("retain")).error is None

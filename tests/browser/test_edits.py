@@ -153,6 +153,22 @@ def test_nothing_can_be_edited_before_the_answer(show, monkeypatch):
     assert place.locator(".added").count() == 1
 
 
+def test_the_copied_cell_runs_in_an_empty_notebook(show, explored, page, capsys):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    place = show(explored)
+    place.locator(".can-edit", has_text="h").click()
+    place.get_by_role("button", name="Edit the program").click()
+    place.get_by_role("button", name="Copy").click()
+    place.locator(".note", has_text="notebook").wait_for()
+    field = place.locator(".note textarea")
+    cell = field.input_value() if field.count() else page.evaluate("navigator.clipboard.readText()")
+    assert "h.detach()" in cell and cell.endswith("trace(two_losses, size=3)")
+    statements = cell.removesuffix("trace(two_losses, size=3)")
+    namespace = {}
+    exec(statements, namespace)
+    namespace["two_losses"](size=3)
+
+
 def test_axe_finds_nothing_in_the_open_menu(show, explored, page, axe):
     place = show(explored)
     page.evaluate(axe)

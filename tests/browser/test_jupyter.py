@@ -155,6 +155,13 @@ def test_the_live_controls_drive_the_player_and_python_sees_it(open_notebook):
     live.get_by_label("Last step").click()
     assert "RuntimeError" in live.locator(".outcome").inner_text()
 
+    live.get_by_role("button", name="Edit the program").click()
+    own = live.get_by_role("textbox", name="Your program")
+    own.fill(own.input_value().replace("loss1.backward()", "loss1.neg().backward()"))
+    live.get_by_role("button", name="Run this program").click()
+    live.locator(".lines", has_text="loss1.neg().backward()").wait_for()
+    until(page, "print(shared_encoder.setting['edits'])", "None")
+
 
 def write(jupyter, name, cells):
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}

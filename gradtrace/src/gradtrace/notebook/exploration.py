@@ -23,7 +23,7 @@ from IPython import get_ipython
 from IPython.display import display
 
 from gradtrace.notebook.controls import MAX_SETTINGS, Control, controls_of, function_name
-from gradtrace.notebook.reader_edits import Edits
+from gradtrace.notebook.reader_edits import Edits, compiled, definitions, expression
 from gradtrace.notebook.widget import Player
 from gradtrace.player.outcome import describe_outcome
 from gradtrace.player.page import framed, standalone, static_html, write
@@ -55,6 +55,7 @@ class Exploration:
         self.__name__ = function_name(function)
         self._function = function
         self._edits = edits
+        self._own_source = ""  # of a program that the reader wrote
         self.controls = controls
         self._constants = constants
         self._choosing = False
@@ -75,6 +76,7 @@ class Exploration:
             key=self._key,
         )
         self.player.observe(self._chosen, "setting")
+        self.player.run_source = self._run_source
         for control in controls.values():
             control.widget.observe(self._changed, "value")
 
@@ -120,11 +122,33 @@ class Exploration:
             repr(values[name]) if (index := control.index(values[name])) is None else index
             for name, control in self.controls.items()
         )
+        if _EDITS in self.controls and values[_EDITS] is None:
+            key = (*key, self._own_source)
         if key not in self._traces:
-            program = self._edits.function(values.pop(_EDITS)) if self._edits else self._function
-            call = functools.partial(program, **values, **self._constants)
+            call = functools.partial(self._program(values), **values, **self._constants)
             self._traces[key] = trace(call, peaks=True)
         return self._traces[key]
+
+    def _program(self, values: dict[str, Any]) -> Callable[..., Any]:
+        """Remove the edits from ``values``; return the function with them, or the reader's own."""
+        if self._edits is None:
+            return self._function
+        edits = values.pop(_EDITS)
+        if edits is None:
+            return compiled(self._edits.original, self._own_source)
+        return self._edits.function(edits)
+
+    def _run_source(self, source: str) -> None:
+        """Replace the program by one that the reader wrote, and play it."""
+        assert self._edits is not None
+        compiled(self._edits.original, source)  # raises before anything has changed
+        self._own_source = source
+        self._choosing = True
+        try:
+            self.controls[_EDITS].widget.value = None
+        finally:
+            self._choosing = False
+        self.player.show(self.trace(), self._indices())
 
     def __repr__(self) -> str:
         lines = [f"{self.__name__}: {len(self._stored)} setting(s)"]
@@ -170,10 +194,24 @@ class Exploration:
                 "name": control.name,
                 "kind": control.kind,
                 "options": [label for label, _ in (control.choices if live else control.options)],
-                **(self._edits.data() if self._edits and control.name == _EDITS else {}),
+                **(self._edits_data(live) if self._edits and control.name == _EDITS else {}),
             }
             for control in self.controls.values()
         ]
+
+    def _edits_data(self, live: bool) -> dict[str, Any]:
+        assert self._edits is not None
+        options = {
+            name: control.choices if live else control.options
+            for name, control in self.controls.items()
+            if name != _EDITS
+        } | {name: ((name, value),) for name, value in self._constants.items()}
+        arguments = {
+            name: [expression(value, label) for label, value in pairs]
+            for name, pairs in options.items()
+        }
+        cell = {"definitions": definitions(self._edits.original), "arguments": arguments}
+        return self._edits.data() | {"cell": cell}
 
     def to_html(self, path: str | Path) -> None:
         """Write a page that plays every setting: one file that works without a server.

@@ -7,9 +7,10 @@ compiled into a separate function, whose source the debugger, the tracer and tra
 import ast
 import hashlib
 import linecache
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from gradtrace.notebook.controls import MAX_SETTINGS
@@ -180,3 +181,65 @@ def _code_of(name: str, module: CodeType) -> CodeType:
         if isinstance(const, CodeType) and const.co_name == name:
             return const
     raise SyntaxError(f"it does not define {name}")
+
+
+def definitions(function: FunctionType) -> str:
+    """Return statements that define, in an empty notebook, the globals that a function reads.
+
+    Modules, and names from other modules, are imported. The source of definitions in the function's
+    own module is copied, and constants are written out if their ``repr`` is an expression.
+    """
+    statements: dict[str, None] = {}
+    _collect(function, statements, {function.__name__})
+    # A class needs its bases when it is defined, so the imports come first.
+    return "\n".join(sorted(statements, key=lambda text: not text.startswith(("import ", "from "))))
+
+
+def _collect(function: FunctionType, statements: dict[str, None], names: set[str]) -> None:
+    """Add the definitions of the globals that ``function`` reads and ``names`` does not list."""
+    for name in _global_names(function.__code__):
+        if name in names or name not in function.__globals__:
+            continue
+        names.add(name)
+        value = function.__globals__[name]
+        module = getattr(value, "__module__", None)
+        if isinstance(value, ModuleType):
+            parent, _, last = value.__name__.rpartition(".")
+            alias = "" if value.__name__ == name else f" as {name}"
+            if parent and last == name:
+                statements[f"from {parent} import {name}"] = None
+            else:
+                statements[f"import {value.__name__}{alias}"] = None
+        elif isinstance(value, FunctionType) and module == function.__module__:
+            _collect(value, statements, names)
+            source = read_function_source(name, value.__code__).lines.values()
+            statements["\n".join(("", *source, ""))] = None
+        elif isinstance(value, type) and module == function.__module__:
+            members = [getattr(member, "__func__", member) for member in vars(value).values()]
+            methods = [member for member in members if isinstance(member, FunctionType)]
+            for method in methods:
+                _collect(method, statements, names)
+            statements["\n".join(("", _class_source(name, methods[0].__code__), ""))] = None
+        elif module and module != function.__module__ and hasattr(sys.modules.get(module), name):
+            statements[f"from {module} import {name}"] = None
+        elif isinstance(value, bool | int | float | str):
+            statements[f"{name} = {value!r}"] = None
+
+
+def _class_source(name: str, method: CodeType) -> str:
+    """Return a class's source, located through a method because a notebook cell has no file."""
+    lines = linecache.getlines(method.co_filename)
+    nodes = ast.walk(ast.parse("".join(lines)))
+    classes = (node for node in nodes if isinstance(node, ast.ClassDef))
+    definition = next(node for node in classes if node.name == name)
+    return "".join(lines[definition.lineno - 1 : definition.end_lineno]).rstrip()
+
+
+def _global_names(code: CodeType) -> list[str]:
+    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return [*code.co_names, *(name for const in inner for name in _global_names(const))]
+
+
+def expression(value: Any, label: str) -> str:
+    """Return the source code of a constant, or the label of any other value."""
+    return repr(value) if isinstance(value, bool | int | float | str | None) else label

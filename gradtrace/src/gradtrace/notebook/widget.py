@@ -7,7 +7,7 @@ creates a model of each widget.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anywidget
@@ -49,6 +49,8 @@ class Player(anywidget.AnyWidget):
             born=time.time(),  # also later than one of a kernel that was restarted
             **kwargs,
         )
+        # Runs a program that a reader wrote; it may raise ValueError.
+        self.run_source: Callable[[str], None] | None = None
         self.on_msg(self._received)
 
     def show(self, trace: TraceData, setting: Sequence[int | None] = ()) -> None:
@@ -58,9 +60,14 @@ class Player(anywidget.AnyWidget):
             self.trace = payload(trace)
 
     def _received(self, _: Any, content: Any, buffers: Any) -> None:
-        """Answer a page that looks for its kernel."""
+        """Answer a page that looks for its kernel; run a program that the reader wrote."""
         if content == "there?":
             self.send("here")
+        elif isinstance(content, dict) and "source" in content and self.run_source is not None:
+            try:
+                self.run_source(content["source"])
+            except (TypeError, ValueError) as error:
+                self.send({"refused": str(error)})
 
     @traitlets.observe("trace")
     def _another_trace(self, change: dict[str, Any]) -> None:

@@ -1,5 +1,5 @@
-// Edits that the reader may make: which lines of the program they touch, where to click for them, and the
-// same as a menu.
+// Edits that the reader may make: which lines of the program they touch, where to click for them, the
+// same as a menu, and the edited program as a notebook's cell.
 
 import { element, plural } from "./dom.js";
 
@@ -37,7 +37,7 @@ export const unedited = (program) =>
 export class Edits {
   /**
    * @param {{ name: string, kind: string, options: string[], edits: any[], combinations: number[][],
-   *   sizes: Record<string, number>[] }} control
+   *   sizes: Record<string, number>[], cell: any }} control
    * @param {Record<string, string>} source of the program as written
    * @param {(option: number) => void} onChange
    */
@@ -47,8 +47,10 @@ export class Edits {
     this.onChange = onChange;
     this.option = 0;
     this.panel = element("div", { class: "panel", role: "group", "aria-label": "Edits of the program", hidden: true });
-    const about = { class: "quiet", title: "e", "aria-expanded": "false" };
-    this.opener = element("button", { ...about, onclick: () => this.toggleMenu() });
+    const quiet = (text, onclick, attributes = {}) =>
+      element("button", { class: "quiet", onclick, ...attributes }, text);
+    this.opener = quiet("", () => this.toggleMenu(), { title: "e", "aria-expanded": "false" });
+    this.note = element("p", { class: "note", role: "status" });
     this.box = element(
       "div",
       { class: "edits", onkeydown: (event) => event.key === "Escape" && this.toggleMenu(false) },
@@ -66,25 +68,43 @@ export class Edits {
       this.panel.append(label);
       return check;
     });
+    this.draft = element("textarea", { class: "mono", "aria-label": "Your program" });
+    const runDraft = () => {
+      this.note.textContent = "Running …";
+      this.run(this.draft.value);
+    };
+    const button = element("button", { onclick: runDraft }, "Run this program");
+    this.own = element("div", { hidden: true }, this.draft, button);
+    const copy = quiet("Copy as a cell", () => this.copy());
+    this.panel.append(element("div", { class: "commit" }, copy), this.note, this.own);
   }
 
-  /** The indices of the edits that are made. */
+  /** The indices of the edits that are made; none in a program of the reader's own. */
   get active() {
-    return this.control.combinations[this.option];
+    return this.control.combinations[this.option] ?? [];
   }
 
   /**
-   * Show an option.
-   * @param {number} option
+   * Show an option, null for a program of the reader's own.
+   * @param {number | null} option
    * @param {Record<string, string>} program the lines that ran
+   * @param {Record<string, number>} setting the option of each control
    */
-  show(option, program) {
+  show(option, program, setting) {
     this.option = option;
     this.program = program;
+    this.setting = setting;
     this.checks.forEach((check, k) => (check.checked = this.active.includes(k)));
-    const state = this.active.length ? `: ${plural(this.active.length, "edit")}` : "";
+    const state = option === null ? ": your own" : this.active.length ? `: ${plural(this.active.length, "edit")}` : "";
     this.opener.textContent = `✎ Edit the program${state}`;
     this.opener.classList.toggle("active", option !== 0);
+    this.note.textContent = "";
+    if (!this.panel.contains(document.activeElement)) this.draft.value = this.text;
+  }
+
+  /** The program that is shown, as text. */
+  get text() {
+    return Object.values(this.program).join("\n");
   }
 
   toggleMenu(open = this.panel.hidden) {
@@ -120,6 +140,7 @@ export class Edits {
    * program as written; a row without a number is no longer there; `spans` are `{ from, to, edits, isActive }`.
    */
   rows() {
+    if (this.option === null) return unedited(this.program);
     const sizes = this.control.sizes[this.option];
     let number = Number(Object.keys(this.source)[0]);
     return Object.entries(this.source).flatMap(([key, text]) => {
@@ -182,5 +203,32 @@ export class Edits {
   keys() {
     const present = this.rows().filter(({ number }) => number !== null);
     return new Map(present.map(({ number, line, text }) => [number, line ?? text]));
+  }
+
+  /** Let the reader run a program of their own by `run(text)`; without a kernel, `run` is undefined. */
+  offerDraft(run) {
+    this.run = run;
+    this.own.hidden = !run;
+  }
+
+  /** Return a cell with the edited program, all that it needs, and a call that plays it. */
+  cell() {
+    const { definitions, arguments: values } = this.control.cell;
+    const name = this.text.match(/def (\w+)/)?.[1];
+    const given = Object.entries(values).map(([argument, options]) => {
+      const choice = this.setting[argument] ?? 0;
+      return `, ${argument}=${options[choice] ?? options[0]}`;
+    });
+    const call = `trace(${name}${given.join("")})`;
+    return [definitions, "from gradtrace import trace", "", "", this.text, "", "", call].join("\n");
+  }
+
+  /** Copy the cell; where the page may not use the clipboard, show it to be copied by hand. */
+  async copy() {
+    const text = element("textarea", { class: "mono", readonly: true, "aria-label": "Cell" });
+    text.value = this.cell();
+    this.note.replaceChildren("Paste this into a notebook.", text);
+    text.select();
+    await navigator.clipboard?.writeText(text.value).catch(() => {});
   }
 }

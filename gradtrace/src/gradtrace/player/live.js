@@ -71,6 +71,7 @@ function join(player, model) {
   const follow = () => player.step !== model.get("step") && player.show(model.get("step"));
   let deafen = () => {};
   const listeners = {
+    "msg:custom": ({ refused }) => refused && player.edits?.note.replaceChildren(refused),
     "change:step": follow,
     "change:setting": another,
     "change:trace": another,
@@ -81,6 +82,7 @@ function join(player, model) {
   player.hooks = {
     onAnswer: (answer) => tell(model, "answer", answer),
     onSetting: (setting) => tell(model, "setting", setting),
+    onSource: (source) => model.send({ source }),
   };
   player.part = () => {
     deafen();

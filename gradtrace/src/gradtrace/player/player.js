@@ -25,8 +25,8 @@ const NOTHING = { lines: new Set(), nodes: new Set(), tensors: new Set(), names:
 export class Player {
   /**
    * `data` is that of a page: controls, initial, traces, step, question. A live notebook gives
-   * `hooks`: `onStep(step)`, `onAnswer(ids)`, and `onSetting(setting)` unless the controls are the
-   * notebook's own.
+   * `hooks`: `onStep(step)`, `onAnswer(ids)`, `onSetting(setting)` unless the controls are the
+   * notebook's own, and `onSource(text)` where Python can run a program that the reader writes.
    */
   constructor(host, data, hooks = {}) {
     this.root = host.attachShadow({ mode: "open" });
@@ -253,6 +253,7 @@ export class Player {
     const inputs = this.steers ? drawControls(this.choices, this.setting, (setting) => this.choose(setting)) : [];
     const focused = [...this.controls.querySelectorAll("input, select")].indexOf(this.root.activeElement);
     this.controls.replaceChildren(...inputs);
+    this.edits?.offerDraft(this.hooks.onSource);
     this.controls.querySelectorAll("input, select")[focused]?.focus();
     this.lock();
   }
@@ -287,7 +288,8 @@ export class Player {
       this.edits = new Edits(controls[k], this.data.traces[0].source, choose);
       this.top.append(this.edits.box);
     }
-    this.edits.show(this.setting[k], this.trace.source);
+    const chosen = Object.fromEntries(controls.map(({ name }, i) => [name, this.setting[i]]));
+    this.edits.show(this.setting[k], this.trace.source, chosen);
     const isAboutEdits = this.data.question?.kind === "choices";
     this.question?.box.classList.toggle("edited", this.setting[k] !== 0 && !isAboutEdits);
   }
