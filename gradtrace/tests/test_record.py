@@ -43,29 +43,19 @@ HERE, THERE = Location("train.py", 3), Location("train.py", 7)
         (slice(None, None, 2), 1),
         (..., 1),
         (1, ...),
+        (None, slice(None, None, 2)),
         (slice(1, 4), slice(None, None, 2)),
     ],
 )
-def test_part_of_a_tensor_is_the_memory_of_its_view(index):
+def test_an_item_of_a_tensor_has_the_memory_of_its_view(index):
     whole = torch.arange(24.0).view(6, 4)
-    memory = Memory.of(whole)
-    assert memory.part(index) == Memory.of(whole[index])
-
-
-def test_dots_stand_for_all_dimensions_that_are_left():
-    whole = torch.arange(24.0).view(2, 3, 4)
-    assert Memory.of(whole).part((1, ..., 2)) == Memory.of(whole[1, ..., 2])
-
-
-def test_a_new_dimension_changes_no_memory():
-    memory = Memory.of(torch.arange(24.0).view(6, 4))
-    assert memory.part((None, slice(None, None, 2))) == memory.part(slice(None, None, 2))
+    assert Memory.of_item(whole, index) == Memory.of(whole[index]) != Memory.of(whole)
 
 
 @pytest.mark.parametrize("index", [torch.tensor([0, 2]), [0, 2], slice(4, 4), True])
-def test_part_of_an_index_that_makes_no_view_is_all_of_it(index):
-    memory = Memory.of(torch.arange(24.0).view(6, 4))
-    assert memory.part(index) == memory
+def test_an_index_that_makes_no_view_has_all_of_the_memory(index):
+    whole = torch.arange(24.0).view(6, 4)
+    assert Memory.of_item(whole, index) == Memory.of(whole)
 
 
 def test_columns_side_by_side_do_not_overlap():

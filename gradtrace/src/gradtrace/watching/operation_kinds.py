@@ -10,25 +10,6 @@ import torch
 
 from gradtrace.watching.call_sites import Site
 
-# Properties and methods that ask for facts and change nothing: most of what a program calls.
-_FACTS = frozenset(
-    [
-        getattr(torch.Tensor, name).__get__
-        for name in (
-            "_backward_hooks", "_base", "_version", "device", "dtype", "grad_fn", "is_cpu",
-            "is_cuda", "is_leaf", "is_meta", "is_mps", "is_nested", "is_quantized", "is_sparse",
-            "is_sparse_csr", "is_xla", "is_xpu", "itemsize", "layout", "ndim", "nbytes",
-            "output_nr", "requires_grad", "shape",
-        )
-        if hasattr(torch.Tensor, name)
-    ]
-    + [
-        torch.Tensor.data_ptr, torch.Tensor.dim, torch.Tensor.element_size,
-        torch.Tensor.is_contiguous, torch.Tensor.is_floating_point, torch.Tensor.is_inference,
-        torch.Tensor.numel, torch.Tensor.size, torch.Tensor.stride, torch.Tensor.untyped_storage,
-        torch.is_complex, torch.is_floating_point, torch.Tensor.is_complex, torch.Tensor.__len__,
-    ]
-)  # fmt: skip
 # The meaning of an operation for the record.
 OTHER, ADD, DETACH, EXPORT, READ = "other", "add", "cut", "export", "leave"
 GRADIENT, GRAD_ATTRIBUTE = "gradient", "attribute grad"
@@ -50,10 +31,18 @@ _KIND_OF_NAME = {
     **dict.fromkeys(
         ("_record_function_enter_new", "_record_function_exit", "_RecordFunction"), NO_EFFECT
     ),
+    # They ask for facts and change nothing: most of what a program calls.
+    **dict.fromkeys(
+        ("__len__", "_backward_hooks", "_base", "_version", "data_ptr", "device", "dim", "dtype",
+         "element_size", "grad_fn", "is_complex", "is_contiguous", "is_cpu", "is_cuda",
+         "is_floating_point", "is_inference", "is_leaf", "is_meta", "is_mps", "is_nested",
+         "is_quantized", "is_sparse", "is_sparse_csr", "is_xla", "is_xpu", "itemsize", "layout",
+         "nbytes", "ndim", "numel", "output_nr", "requires_grad", "shape", "size", "stride",
+         "untyped_storage"), FACT,
+    ),
 }  # fmt: skip
 _KIND_OF_SETTING = {"requires_grad": SET_REQUIRES_GRAD, "data": SET_DATA}
-# Of PyTorch's own functions, which stay.
-KINDS: dict[Callable[..., Any], str] = dict.fromkeys(_FACTS, FACT)
+KINDS: dict[Callable[..., Any], str] = {}  # of PyTorch's own functions, which stay
 
 
 def kind_of(func: Callable[..., Any]) -> str:

@@ -242,9 +242,9 @@ class Observer(_torch_hooks.Mode):
         sets_item = operation.kind is kinds.SET_ITEM
         # A custom function saves when its forward ends, but has its number before.
         in_custom_forward = not recording and caller_of_apply(operation.frame, FAR) is not None
-        written = Memory.of(tensor)
-        if written is not None and sets_item:
-            written = written.part(operation.args[1])
+        # Of x[0] += 1, the written value is a view of x, so that it has changed, too.
+        is_target = sets_item and tensor is operation.args[0]
+        written = Memory.of_item(tensor, operation.args[1]) if is_target else Memory.of(tensor)
         edit = Modification(
             _location(chain),
             self._outside if in_custom_forward else operation.sequence_nr,

@@ -130,29 +130,12 @@ class Memory:
         except (NotImplementedError, RuntimeError):
             return None
 
-    def part(self, index: Any) -> "Memory":
-        """Return the memory of ``tensor[index]`` if that is a view, else the whole memory."""
-        indices = list(index) if isinstance(index, tuple) else [index]
-        if not all(type(item) in (int, slice, type(...), type(None)) for item in indices):
-            return self
-        indices = [item for item in indices if item is not None]
-        if ... in indices:
-            position = indices.index(...)
-            missing = len(self.shape) - (len(indices) - 1)
-            indices[position : position + 1] = [slice(None)] * missing
-        address, shape, stride = self.address, [], []
-        for dimension, (length, step) in enumerate(zip(self.shape, self.stride, strict=True)):
-            item = indices[dimension] if dimension < len(indices) else slice(None)
-            if isinstance(item, int):
-                address += (item % length) * step * self.itemsize
-                continue
-            chosen = range(length)[item]
-            if not chosen:
-                return self
-            address += chosen.start * step * self.itemsize
-            shape.append(len(chosen))
-            stride.append(step * chosen.step)
-        return Memory(address, tuple(shape), tuple(stride), self.itemsize)
+    @classmethod
+    def of_item(cls, tensor: torch.Tensor, index: Any) -> "Memory | None":
+        """Return the memory of ``tensor[index]`` if that is a view, else of the whole tensor."""
+        items = index if isinstance(index, tuple) else (index,)
+        is_view = all(type(item) in (int, slice, type(...), type(None)) for item in items)
+        return (cls.of(tensor.detach()[index]) if is_view else None) or cls.of(tensor)
 
     @property
     def span(self) -> range:
