@@ -323,34 +323,31 @@ def test_a_step_along_the_tensors_own_gradient_was_cut_by_detach():
         assert [cut.how for cut in cuts] == ["detach", "first_order"]
 
 
-def test_regions_without_gradients_are_known_while_they_last():
-    def lasting():
-        return [(region.enabled, region.entered) for region in one._observer._regions]
+def test_the_line_that_switches_gradients_off_is_known():
+    def line_of_cut(model):
+        cut = one._record.timeline.cuts.get(model(weight))
+        return cut.how, cut.location.text
+
+    def switched_off():
+        torch.set_grad_enabled(False)
 
     with watch(strict=True) as one:
+        weight, hidden = torch.ones(2, requires_grad=True), torch.no_grad()
         with torch.no_grad():
-            assert lasting() == [(False, True)]
             with torch.enable_grad():
-                assert lasting() == [(False, True), (True, True)]
-            assert lasting() == [(False, True)]
-            torch.set_grad_enabled(True)  # until the region ends
-            assert lasting() == [(False, True), (True, False)]
-        assert lasting() == []
-        with torch.set_grad_enabled(False):
-            assert lasting() == [(False, True)]
-        with torch.no_grad():
-            decorated = torch.set_grad_enabled(False)(lasting)
-            assert lasting() == [(False, True)]
-        assert lasting() == []
-        assert decorated() == [(False, True)]
-        assert lasting() == []
-        for _ in range(2):
-            torch.set_grad_enabled(False)
-            assert lasting() == [(False, False)]
-        with torch.enable_grad():  # another region, not the one that the call began
-            assert lasting()[-1] == (True, True)
+                assert weight.exp().requires_grad
+            assert line_of_cut(torch.exp) == ("region", "with torch.no_grad():")
+        decorated = torch.no_grad()(torch.exp)
+        assert line_of_cut(decorated) == (
+            "region",
+            "cut = one._record.timeline.cuts.get(model(weight))",
+        )
+        with hidden:
+            assert line_of_cut(torch.exp) == ("region", "with hidden:")
+        switched_off()
+        assert line_of_cut(torch.exp) == ("region", "torch.set_grad_enabled(False)")
         torch.set_grad_enabled(True)
-        assert lasting() == [(True, False)]
+        assert one._observer._cut_recorder._off_at is None
 
 
 @STRICT

@@ -347,8 +347,6 @@ AUTOGRAD_FILE: str = torch.autograd.__file__
 # Not imported: on 2.4.1 that imports SymPy, which takes a second and filters warnings. Not from
 # `torch.utils.__path__`, which is empty where `make book` builds the API page without PyTorch.
 CHECKPOINT_FILE: str = str(Path(torch.__file__).parent / "utils" / "checkpoint.py")
-GRAD_MODE_FILE: str = torch.autograd.grad_mode.__file__
-DECORATOR_FILE: str = torch.utils._contextlib.__file__  # its frames run what @torch.no_grad() wraps
 GRAD_SCALER_FILE: str = torch.amp.grad_scaler.__file__
 OPTIMIZERS: str = torch.optim.__path__[0]  # the folder of PyTorch's optimizers
 LAYERS: str = torch.nn.__path__[0]  # the folder of its layers and their functions

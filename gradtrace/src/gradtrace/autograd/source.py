@@ -4,6 +4,7 @@ Source that cannot be read (a cell with magics, code without a file) answers non
 """
 
 import ast
+import functools
 import linecache
 import posixpath
 import re
@@ -19,6 +20,7 @@ Scope = ast.Module | Function
 FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
 SCOPES = ast.Module, *FUNCTIONS
 GRADIENTS_DISABLED = r"no_grad|inference_mode|set_grad_enabled\(False"
+SWITCHED_OFF = r"no_grad|inference_mode|set_grad_enabled\((?!True)"  # where gradients are off
 
 
 def loop_around(frame: FrameType) -> Loop | None:
@@ -358,7 +360,12 @@ def own_nodes(scope: ast.AST | None) -> Iterator[ast.AST]:
 def _nodes(file: str, *kinds: type[ast.AST]) -> Iterator[Any]:
     """Yield a file's syntax nodes of these kinds; none if parsing fails."""
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        tree = _parsed("".join(linecache.getlines(file)))
     except (SyntaxError, SystemError):  # magics in a cell; Python 3.11 parses in one thread only
         return
     yield from (node for node in ast.walk(tree) if isinstance(node, kinds))
+
+
+@functools.lru_cache(maxsize=16)
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)

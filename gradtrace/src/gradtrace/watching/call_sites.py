@@ -1,16 +1,16 @@
 """The call sites of operations, and whether a site is in a custom function or in PyTorch."""
 
 import functools
-import sys
 from collections.abc import Iterator
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd.frames import STAND_IN, Location, is_users
+from gradtrace.autograd import source
+from gradtrace.autograd.frames import STAND_IN, Location, is_users, user_frame
 from gradtrace.watching.cuts import Cut
 
 NEAR, FAR = 4, 200  # frames from an operation to the custom function that it may be in
@@ -32,6 +32,7 @@ class Site:
         self.cut = Cut("operation", self.location)
         self.in_optimizer = file.startswith(_torch.OPTIMIZERS)
         self.in_grad_scaler = file == _torch.GRAD_SCALER_FILE
+        self.in_gradcheck = _cause_in(file) == "numerical"
         self.stand_in = _CALL.replace(
             co_filename=file, co_name=STAND_IN, co_qualname=STAND_IN, co_firstlineno=frame.f_lineno
         )
@@ -78,21 +79,30 @@ def caller_of(frame: FrameType) -> FrameType:
     return frame.f_back or frame
 
 
-def grad_mode_method(frame: FrameType) -> str | None:
-    """Return which method of PyTorch's gradient-mode context managers the frame runs, or None."""
-    name, file = frame.f_code.co_name, frame.f_code.co_filename
-    return name if file == _torch.GRAD_MODE_FILE and name != "__init__" else None
+def gradients_off_at(frame: FrameType) -> tuple[str, Location | None]:
+    """Return the kind of a cut where gradients are off, and the line that switched them off.
+
+    It is a region around one of the running lines, or a library that they call; else None.
+    """
+    for running in outward(frame):
+        code = running.f_code
+        if is_users(code):
+            if (region := _region_at(code, running.f_lineno)) is not None:
+                return "region", region
+        elif (cause := _cause_in(code.co_filename)) is not None:
+            caller = user_frame(running)
+            return cause, None if caller is None else Location.of(caller)
+    return "region", None
 
 
-def library_cause() -> str | None:
-    """Return the kind of cut that a checkpoint, distribution or gradcheck is making, or None."""
-    libraries = takewhile(lambda f: not is_users(f.f_code), outward(sys._getframe(1)))
-    causes = (_cause_in(frame.f_code.co_filename) for frame in libraries)
-    return next((cause for cause in causes if cause is not None), None)
+@functools.lru_cache(maxsize=_MAX_SITES)
+def _region_at(code: CodeType, line: int) -> Location | None:
+    return source.region_at(Location(code.co_filename, line), source.SWITCHED_OFF)
 
 
 @functools.cache
 def _cause_in(file: str) -> str | None:
+    """Return the kind of cut that a checkpoint, distribution or gradcheck makes, or None."""
     return next((cause for name, cause in _LIBRARIES.items() if file.startswith(name)), None)
 
 

@@ -6,13 +6,13 @@ from types import FrameType
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd.frames import place_of, user_location
+from gradtrace.autograd.frames import Location, place_of, user_location
 from gradtrace.autograd.tensors import storages_in
 from gradtrace.watching import operation_kinds as kinds
-from gradtrace.watching.call_sites import FAR, caller_of_apply, in_forward, library_cause
+from gradtrace.watching.call_sites import FAR, caller_of_apply, gradients_off_at, in_forward
 from gradtrace.watching.cuts import Cut, with_origins
 from gradtrace.watching.operation_kinds import Operation, requires_grad
-from gradtrace.watching.record import Region, Stray, Timeline, freed_by
+from gradtrace.watching.record import Stray, Timeline, freed_by
 
 _RANKS = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # of kinds of cuts: likely causes first
 _EXPLICIT = ("detach", "data", "copy")  # cuts of one tensor
@@ -23,10 +23,14 @@ _SAMPLE = 64  # elements of a tensor that are compared with the numbers that Pyt
 class CutRecorder:
     """Writes to a timeline where values lose their graph, and which operations use them then."""
 
-    def __init__(self, timeline: Timeline, regions: list[Region]):
+    def __init__(self, timeline: Timeline):
         self._timeline = timeline
         self._cuts = timeline.cuts
-        self._regions = regions  # in which gradients are off or on, innermost last
+        self._off_at: Location | None = None  # the last line that switched gradients off
+
+    def note_grad_mode(self, enabled: bool) -> None:
+        """Record the line that switches gradients off, for a region that the source hides."""
+        self._off_at = None if enabled else user_location()
 
     def note_switch(self, tensor: torch.Tensor, was_on: bool) -> None:
         """Record that a leaf was frozen, or unfrozen, which also forgets its cut."""
@@ -211,13 +215,12 @@ class CutRecorder:
 
     def _cut_by_mode(self, operation: Operation, output: torch.Tensor) -> Cut:
         """Return the cut of a result that was computed where gradients are off."""
-        off = next((region for region in reversed(self._regions) if not region.enabled), None)
-        location = None if off is None else off.location
-        how = library_cause() or ("region" if off is None else off.how)
+        how, region = gradients_off_at(operation.frame)
+        region = region or self._off_at
         if how == "region" and self._updates(operation.tensors):
-            how, location = "update", user_location()
-        cut = Cut(how, location or user_location())
-        if off is None and _has_derivative(operation, output):
+            return Cut("update", user_location())
+        cut = Cut(how, region or user_location())
+        if region is None and _has_derivative(operation, output):
             cut.intermediate = caller_of_apply(operation.frame, FAR) is not None
         return cut
 

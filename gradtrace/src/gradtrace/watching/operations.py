@@ -18,7 +18,6 @@ import hashlib
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -40,7 +39,6 @@ from gradtrace.watching.record import (
     Memory,
     Modification,
     Record,
-    Region,
     Timeline,
     freed_by,
 )
@@ -63,8 +61,7 @@ class Observer(_torch_hooks.Mode):
         self._thread = threading.get_ident()
         self._chains = Chains()
         self._sites = call_sites.Sites()
-        self._regions: list[Region] = []  # in which gradients are off or on, innermost last
-        self._cut_recorder = CutRecorder(self._timeline, self._regions)
+        self._cut_recorder = CutRecorder(self._timeline)
         self._outside = _torch.next_sequence_nr()  # when last an operation was recorded
 
     def observe(self, on: bool) -> None:
@@ -77,7 +74,7 @@ class Observer(_torch_hooks.Mode):
         self.observe(False)
         self._record = None
         self._timeline = Timeline()
-        self._cut_recorder = CutRecorder(self._timeline, self._regions)
+        self._cut_recorder = CutRecorder(self._timeline)
         self._chains = Chains()
         self._sites = call_sites.Sites()
 
@@ -132,7 +129,8 @@ class Observer(_torch_hooks.Mode):
             try:
                 return note(*arguments)
             except Exception as error:
-                self._broke(error)
+                if self._record is not None:
+                    self._record.note_failure(error)
                 return None
 
     def _before(
@@ -145,7 +143,7 @@ class Observer(_torch_hooks.Mode):
         site: Site,
     ) -> Operation | None:
         if kind is kinds.SET_GRAD_MODE:
-            self._note_region(frame, args[0])
+            self._cut_recorder.note_grad_mode(args[0])
             return None
         tensors = tensors_in(args, kwargs)
         prior_state: Any = None
@@ -159,12 +157,6 @@ class Observer(_torch_hooks.Mode):
     def note_same_memory(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
         """Record that a parameter, or an attribute ``.data``, now has the memory of ``data``."""
         self._guarded(self._cut_recorder.note_replacement, tensor, [data])
-
-    def _broke(self, error: Exception) -> None:
-        if frames.raised_by_the_program(error):
-            raise error
-        if self._record is not None:
-            self._record.note_failure(error)
 
     def _note(self, operation: Operation, result: Any) -> None:
         kind, frame, tensors = operation.kind, operation.frame, operation.tensors
@@ -237,8 +229,8 @@ class Observer(_torch_hooks.Mode):
     def _note_edit(
         self, operation: Operation, tensor: torch.Tensor, chain: Chain | None, recording: bool
     ) -> None:
-        if call_sites.library_cause() == "numerical":
-            return  # gradcheck moves each element there and back
+        if operation.site.in_gradcheck:
+            return  # it moves each element there and back
         sets_item = operation.kind is kinds.SET_ITEM
         # A custom function saves when its forward ends, but has its number before.
         in_custom_forward = not recording and caller_of_apply(operation.frame, FAR) is not None
@@ -279,38 +271,6 @@ class Observer(_torch_hooks.Mode):
         alive = _torch.StorageReference(tensor.untyped_storage())
         export = Export(_location(chain), now, checksum(memory.span), memory, alive)
         self._timeline.exported(storage_of(tensor)[0], export)
-
-    def _note_region(self, caller: FrameType, enabled: bool) -> None:
-        """Record that a region in which gradients are disabled or enabled begins or ends.
-
-        ``with torch.set_grad_enabled(…)`` sets the mode twice, when the object is created and when
-        it is entered; called as a function it is never left.
-        """
-        methods = map(call_sites.grad_mode_method, (caller, caller_of(caller)))
-        method = next(filter(None, methods), None)
-        regions = self._regions
-        left_open = bool(regions) and not regions[-1].entered
-        if method in ("__exit__", "__call__"):  # back: __call__ makes a decorator
-            if left_open:
-                regions.pop()
-            if method == "__exit__" and regions:
-                regions.pop()
-            return
-        if left_open:
-            opened = regions.pop()
-            if method == "__enter__" and opened.enabled == enabled:
-                regions.append(replace(opened, entered=True))
-                return
-        frame, decorated = caller, None
-        while not frames.is_users(frame.f_code) and frame.f_back is not None:
-            if frame.f_code.co_filename == _torch.DECORATOR_FILE:
-                decorated = getattr(frame.f_locals.get("func"), "__code__", None)
-            frame = frame.f_back
-        location = Location.of(frame) if frames.is_users(frame.f_code) else None
-        if decorated is not None and frames.is_users(decorated):
-            location = Location(decorated.co_filename, decorated.co_firstlineno)
-        how_cut = call_sites.library_cause() or "region"
-        regions.append(Region(enabled, location, how_cut, entered=method == "__enter__"))
 
     def _note_sum(self, output: torch.Tensor, chain: Chain | None) -> None:
         """Record the sum that a line adds to."""

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd.frames import Chain, Location
+from gradtrace.autograd.frames import Chain, Location, raised_by_the_program
 from gradtrace.autograd.tensors import storage_of, storages_in
 from gradtrace.autograd.traversal import leaves_of, roots_of, walk
 from gradtrace.watching.constant_terms import ConstantTerms
@@ -66,8 +66,8 @@ class BackwardCall:
     derived: tuple[weakref.ref[type], ...] = ()  # whose backward uses values of forward
     recorded = True  # whether operations were recorded where it was called
     inference = False  # whether inference mode was on there
-    fed_by: tuple[Any, ...] = ()  # pairs of optimizers: the first one is upstream
-    separate: tuple[Any, ...] = ()  # pairs of optimizers, neither of which is upstream
+    # Pairs of optimizers, and whether the first one is upstream; else neither of them is.
+    links: tuple[tuple[Any, Any, bool], ...] = ()
     leaves: frozenset[int] = frozenset()  # the storages of the leaves that its graph reached
     on_accelerator = False  # some of these leaves
     ended_at = 0  # the counter when the call had ended
@@ -177,19 +177,6 @@ class Modification:
     by_optimizer: bool = False
     by_library: bool = False  # by code of PyTorch that a line of the program called
     of_a_view: bool = False  # of a tensor that is a view of another
-
-
-@dataclass(frozen=True)
-class Region:
-    """A region in which gradients are disabled (or enabled again): its line, and the kind of cut.
-
-    ``entered`` regions end; others were created by a function call and last.
-    """
-
-    enabled: bool
-    location: Location | None
-    how: str
-    entered: bool
 
 
 @dataclass(eq=False)
@@ -452,7 +439,12 @@ class Record:
         self.broken: str | None = None  # what went wrong in gradtrace itself
 
     def note_failure(self, error: Exception) -> None:
-        """Store a failure of gradtrace itself, and report it in one line, each failure once."""
+        """Store a failure of gradtrace itself, and report it in one line, each failure once.
+
+        An error that the program raised meanwhile, as its signal handlers may, is raised again.
+        """
+        if raised_by_the_program(error):
+            raise error
         self.broken = f"{type(error).__name__}: {error}"
         # A filter that turns warnings into errors must not stop the program.
         with contextlib.suppress(RuntimeWarning):

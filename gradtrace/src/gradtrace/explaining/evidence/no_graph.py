@@ -50,9 +50,6 @@ class NoGraphEvidence(Evidence):
                 detachment = lost_graph.find(self.frame, lenient=True)
             self.cut = None if detachment is None else Cut(detachment.how, detachment.location)
         self.began_at = None if self.cut is None else self.cut.location
-        if self.began_at is not None and self._is_cut("region"):
-            region = source.region_at(self.began_at, source.GRADIENTS_DISABLED)
-            self.began_at = region or self.began_at
         if self._is_cut("line"):
             self.cut = self._by_a_function()
             if self.cut is None:  # how is not known, so other facts decide first
