@@ -9,7 +9,6 @@ Older PyTorch has no ``data``; there a modified tensor is shown to explanations 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -24,7 +23,6 @@ from gradtrace.autograd.nodes import (
     NOT_NEEDED,
     NOTHING_SAVED,
     PACKED,
-    HeldBytes,
     Leaf,
     Node,
     SavedTensor,
@@ -37,39 +35,6 @@ from gradtrace.autograd.traversal import no_garbage_collection
 FREED_UNSEEN_TAG = "gradtrace.freed"
 
 
-class GraphData:
-    """Plain data about nodes that were live when they were read, breadth first from the roots."""
-
-    def __init__(self, nodes: list[Node], model: str = ""):
-        self.nodes = nodes
-        self.model = model
-
-    @cached_property
-    def edges(self) -> list[tuple[int, int]]:
-        """Pairs ``(from, to)`` of node indices, in the direction of the backward pass."""
-        return [(i, j) for i, node in enumerate(self.nodes) for j in node.next]
-
-    @cached_property
-    def leaves(self) -> list[Node]:
-        """The AccumulateGrad nodes, where backward ends in some tensor's ``.grad``."""
-        return [node for node in self.nodes if node.leaf is not None]
-
-    @cached_property
-    def freed(self) -> list[Node]:
-        """The nodes whose saved tensors are freed, so that a backward pass through them fails."""
-        return [node for node in self.nodes if node.state == FREED]
-
-    @cached_property
-    def held(self) -> HeldBytes:
-        """The bytes that saved tensors keep alive now."""
-        storages = {saved.storage: saved for node in self.nodes for saved in node.saved}
-        totals = {"activation": 0, "leaf": 0, "input": 0}
-        for saved in storages.values():
-            if saved.role is not None:
-                totals[saved.role] += saved.storage_nbytes or 0
-        return HeldBytes(totals["activation"], totals["leaf"], totals["input"])
-
-
 _NOTHING: Mapping[int, str] = {}
 
 
@@ -79,7 +44,7 @@ def describe(
     roles: Mapping[int, str] = _NOTHING,
     names: Mapping[int, str] = _NOTHING,
     with_outputs: bool = False,
-) -> GraphData:
+) -> list[Node]:
     """Copy the state of traversed nodes into plain data.
 
     ``roles`` has the role of each storage that something else keeps alive (the nodes' leaves are
@@ -96,7 +61,7 @@ def describe(
             else:
                 outputs = _torch.outputs_of(node) if with_outputs else ()
                 nodes.append(_read_node(node, tuple(successors), outputs, roles))
-        return GraphData(nodes)
+        return nodes
 
 
 def _leaf(variable: torch.Tensor, names: Mapping[int, str]) -> Leaf:

@@ -95,7 +95,7 @@ def _with_freed_variables(
         live, links = walk(roots)
         freed = {
             node: described.name
-            for node, described in zip(live, describe(live, links).nodes, strict=True)
+            for node, described in zip(live, describe(live, links), strict=True)
             if described.state == FREED and node not in roots
         }
     frames = (frame for frame, _ in walk_tb(exception.__traceback__) if is_users(frame.f_code))

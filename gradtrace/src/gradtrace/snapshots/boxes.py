@@ -87,15 +87,6 @@ def saved_storages(nodes: Sequence[Node]) -> dict[int, tuple[int, list[int]]]:
     return storages
 
 
-def storage_owners(nodes: Sequence[Node]) -> dict[int, int]:
-    """Map each storage of activations to the index of the node that saved it first."""
-    owners: dict[int, int] = {}
-    for i in sorted(range(len(nodes)), key=lambda i: nodes[i].sequence_nr or 0):
-        for storage in activations_of(nodes[i]):
-            owners.setdefault(storage, i)
-    return owners
-
-
 def activations_of(node: Node) -> dict[int, int]:
     """Return the storages of activations that a node keeps alive, with their bytes."""
     return {

@@ -4,39 +4,87 @@
 state, shape, bytes and version. The copy contains no tensor and no node, so it keeps nothing alive.
 """
 
+import math
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 
 import torch
 
 from gradtrace._torch import LiveNode
-from gradtrace.autograd.saved import GraphData, describe
+from gradtrace.autograd.nodes import FREED, HeldBytes, Node
+from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import has_graph, storage_of
 from gradtrace.autograd.traversal import root_node, undisturbed, walk
-from gradtrace.snapshots.pictures import Pictures, sentence
+from gradtrace.draw.svg import size
+from gradtrace.snapshots.pictures import Pictures
 
 _TITLE = "The autograd graph"
 _FEW = 5_000  # nodes: what they made is read without being asked for
 
 
-class Graph(GraphData):
+class Graph:
     """Plain data about an autograd graph, as :func:`snapshot` returns it.
 
     ``nodes`` are in breadth-first order; ``model`` is the name of the model's class, or empty.
     """
+
+    def __init__(self, nodes: list[Node], model: str = ""):
+        self.nodes = nodes
+        self.model = model
+
+    @cached_property
+    def edges(self) -> list[tuple[int, int]]:
+        """Pairs ``(from, to)`` of node indices, in the direction of the backward pass."""
+        return [(i, j) for i, node in enumerate(self.nodes) for j in node.next]
+
+    @cached_property
+    def leaves(self) -> list[Node]:
+        """The AccumulateGrad nodes, where backward ends in some tensor's ``.grad``."""
+        return [node for node in self.nodes if node.leaf is not None]
+
+    @cached_property
+    def freed(self) -> list[Node]:
+        """The nodes whose saved tensors are freed, so that a backward pass through them fails."""
+        return [node for node in self.nodes if node.state == FREED]
+
+    @cached_property
+    def held(self) -> HeldBytes:
+        """The bytes that saved tensors keep alive now."""
+        storages = {saved.storage: saved for node in self.nodes for saved in node.saved}
+        totals = {"activation": 0, "leaf": 0, "input": 0}
+        for saved in storages.values():
+            if saved.role is not None:
+                totals[saved.role] += saved.storage_nbytes or 0
+        return HeldBytes(totals["activation"], totals["leaf"], totals["input"])
 
     def to_svg(self, path: str | Path | None = None) -> str:
         """Return the graph as SVG text, and write it to the file ``path`` if one is given.
 
         A large graph is folded into groups: by module if parameters have names, else by repetition.
         """
-        text = Pictures(self)[0].svg(_TITLE, sentence(self), standalone=True)
+        text = self._pictures()[0].svg(_TITLE, self._sentence(), standalone=True)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
 
     def _repr_html_(self) -> str:
-        return Pictures(self).html(_TITLE, sentence(self))
+        return self._pictures().html(_TITLE, self._sentence())
+
+    def _pictures(self) -> Pictures:
+        return Pictures(self.nodes, self.model)
+
+    def _sentence(self) -> str:
+        """Describe the graph in one sentence."""
+        total = self.held
+        freed = f", {len(self.freed)} of them freed" if self.freed else ""
+        leaves = [node.leaf for node in self.leaves if node.leaf is not None]
+        numbers = sum(math.prod(leaf.shape) for leaf in leaves)
+        return (
+            f"{len(self.nodes)} nodes{freed}; {len(leaves)} leaves with {numbers:,} numbers; "
+            f"saved tensors hold {size(total.activations)} of activations, {size(total.leaves)} of"
+            f" leaves and {size(total.inputs)} of inputs."
+        )
 
     def __repr__(self) -> str:
         return (
@@ -105,7 +153,7 @@ def snapshot(
         named = () if model is None else model.named_parameters()
         names = {id(parameter): name for name, parameter in named}
         with_outputs = model is not None or len(live) <= _FEW
-        nodes = describe(live, links, roles, names, with_outputs).nodes
+        nodes = describe(live, links, roles, names, with_outputs)
         return Graph(nodes, "" if model is None else type(model).__name__)
 
 

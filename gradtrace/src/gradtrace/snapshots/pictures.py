@@ -1,13 +1,11 @@
 """Snapshots as SVG, as HTML with groups that can be opened, and in words."""
 
 import html
-import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from gradtrace.autograd.nodes import FREED, HIDDEN
-from gradtrace.autograd.saved import GraphData
+from gradtrace.autograd.nodes import FREED, HIDDEN, Node
 from gradtrace.draw.drawing import Box
 from gradtrace.draw.layout import drawings_of
 from gradtrace.draw.svg import Face, Picture, size
@@ -17,7 +15,6 @@ from gradtrace.snapshots.boxes import (
     rows_of,
     saved_storages,
     scene_of_nodes,
-    storage_owners,
 )
 
 
@@ -53,24 +50,22 @@ def _look(picture: Picture) -> object:
 class Pictures:
     """The views of a graph by index: the first one, and one for each group that can be opened."""
 
-    def __init__(self, graph: GraphData):
-        nodes = self._nodes = graph.nodes
-        self._scene = scene_of_nodes(nodes, [node.next for node in nodes], graph.model)
+    def __init__(self, nodes: Sequence[Node], model: str):
+        self._nodes = nodes
+        self._scene = scene_of_nodes(nodes, [node.next for node in nodes], model)
         self.drawings = drawings_of(self._scene)
         self._storages = {storage: place for place, storage in enumerate(saved_storages(nodes))}
-        self._owners = storage_owners(nodes)
-        self._leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf}
+        leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf}
+        tensors = zip(self._storages, self._scene.tensors, strict=True)
+        # The node of each storage: its leaf, or else the node that saved it first.
+        self._owners = {s: leaves[s] if tensor is None else tensor.home for s, tensor in tensors}
 
     def __getitem__(self, view: int) -> Picture:
         drawing = self.drawings[view]
         home = {node: i for i, box in enumerate(drawing.boxes) for node in box.nodes}
         faces = [self._face(box, i, home) for i, box in enumerate(drawing.boxes)]
-        homes = {}
-        for storage, place in self._storages.items():
-            tensor = self._scene.tensors[place]
-            node = self._leaves.get(storage) if tensor is None else tensor.home
-            if node in home:
-                homes[place] = home[node]
+        owners = zip(self._storages.values(), self._owners.values(), strict=True)
+        homes = {place: home[owner] for place, owner in owners if owner in home}
         texts = {
             tensor_box.tensor: size(tensor.nbytes)
             for tensor_box in drawing.tensors
@@ -137,16 +132,3 @@ class Pictures:
 
 
 _OPENED = 24  # drawings below the first: an output that is stored should stay small
-
-
-def sentence(graph: GraphData) -> str:
-    """Describe a snapshot in one sentence."""
-    total = graph.held
-    freed = f", {len(graph.freed)} of them freed" if graph.freed else ""
-    leaves = [node.leaf for node in graph.leaves if node.leaf is not None]
-    numbers = sum(math.prod(leaf.shape) for leaf in leaves)
-    return (
-        f"{len(graph.nodes)} nodes{freed}; {len(leaves)} leaves with {numbers:,} numbers; saved "
-        f"tensors hold {size(total.activations)} of activations, {size(total.leaves)} of leaves "
-        f"and {size(total.inputs)} of inputs."
-    )

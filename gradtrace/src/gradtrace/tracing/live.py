@@ -234,7 +234,7 @@ class LiveGraph:
         """Read the state of the nodes ``indices``, new ones of which must be sorted by index."""
         nodes = [live_nodes.nodes[index] for index in indices]
         links = [live_nodes.links.get(index, ()) for index in indices]
-        described = describe(nodes, links, self.memory.roles()).nodes
+        described = describe(nodes, links, self.memory.roles())
         names = {id(tensor): name for name, tensor in reversed(tensors.items())}
         changed = []
         for index, node, now in zip(indices, nodes, described, strict=True):

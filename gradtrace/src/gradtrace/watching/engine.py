@@ -237,7 +237,7 @@ def mark_what_ran(call: BackwardCall, outputs: Any) -> None:
     """Mark the nodes that a failed backward call had freed before it stopped."""
     with undisturbed():
         live, links = walk(roots_of(outputs))
-        for node, described in zip(live, describe(live, links).nodes, strict=True):
+        for node, described in zip(live, describe(live, links), strict=True):
             if described.state == FREED:
                 node.metadata.setdefault(FREED_TAG, call)
 

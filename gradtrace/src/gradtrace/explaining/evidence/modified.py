@@ -40,7 +40,7 @@ class ModifiedEvidence(Evidence):
         version = re.search(r"is at version (\d+)", self.error)
         changed = [
             (_torch.sequence_nr(self._live[i]), saved)
-            for i, node in enumerate(describe(self._live, self._links).nodes)
+            for i, node in enumerate(describe(self._live, self._links))
             for saved in node.saved
             if saved.state == MODIFIED
             and saved.storage is not None  # one of a list is not shown by PyTorch 2.4

@@ -40,7 +40,7 @@ class ReuseEvidence(Evidence):
         roots = roots_of(self.outputs)
         self.live, self.links = walk(roots)
         self.users = users_of(self.links)
-        self.nodes = describe(self.live, self.links).nodes
+        self.nodes = describe(self.live, self.links)
         self.earlier = self._earlier()
         blocking = self._blocking()
         self.entries = [

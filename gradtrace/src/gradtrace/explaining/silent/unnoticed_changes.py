@@ -25,7 +25,7 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
     timeline = graph.timeline
     if not timeline.exports and timeline.last_write <= graph.oldest:
         return
-    for i, node in enumerate(describe(graph.live, graph.links).nodes):
+    for i, node in enumerate(describe(graph.live, graph.links)):
         # A node that another thread recorded has a number of that thread, which cannot be compared.
         # The last backward call of that thread is the bound then: earlier changes were examined
         # when that call began.
