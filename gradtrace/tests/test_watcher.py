@@ -1,6 +1,5 @@
 """A watch beside a program: what it leaves behind, and what happens when things go wrong."""
 
-import asyncio
 import contextlib
 import gc
 import inspect
@@ -576,62 +575,24 @@ def fails() -> None:
     freed_loss().backward()
 
 
-@watch
 async def coroutine():
-    await asyncio.sleep(0)
-    fails()
+    freed_loss().backward()
 
 
-@watch
 def generator():
-    received = yield 1
-    assert received == "sent"
-    fails()
+    yield freed_loss().backward()
 
 
-def run_generator():
-    running = generator()
-    assert next(running) == 1
-    assert not engine.listeners  # the program that consumes it is not watched
-    running.send("sent")
+async def asynchronous_generator():
+    yield freed_loss().backward()
 
 
-@pytest.mark.parametrize(
-    "run", [lambda: asyncio.run(coroutine()), run_generator], ids=["coroutine", "generator"]
-)
-def test_what_is_not_a_plain_function_is_watched_too(run):
-    with pytest.raises(RuntimeError, match=TWICE) as context:
-        run()
-    assert explanation_of(context.value).cause == "forward_not_rerun"
-
-
-def test_kinds_of_functions_stay_what_they_are():
-    assert inspect.iscoroutinefunction(coroutine)
-    assert inspect.isgeneratorfunction(generator)
-
-
-def test_generators_end_as_they_would():
-    @watch
-    def numbers():
-        try:
-            yield 1
-        except KeyError:
-            yield 2
-        finally:
-            ended.append(True)
-        return 3
-
-    ended: list[bool] = []
-    running = numbers()
-    assert next(running) == 1
-    assert running.throw(KeyError()) == 2
-    with pytest.raises(StopIteration) as end:
-        next(running)
-    assert end.value.value == 3
-    running = numbers()
-    next(running)
-    running.close()
-    assert ended == [True, True]
+@pytest.mark.parametrize("function", [coroutine, generator, asynchronous_generator, 5])
+@pytest.mark.parametrize("decorate", [watch, lambda function: watch()(function)])
+def test_what_is_no_plain_function_is_refused(function, decorate):
+    with pytest.raises(TypeError, match=r"use `with watch\(\):`"):
+        decorate(function)
+    assert not engine.listeners
 
 
 def test_a_graph_of_another_thread():

@@ -12,7 +12,6 @@ import functools
 import inspect
 import sys
 import threading
-import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar, overload
@@ -51,9 +50,8 @@ def watch(function: F, /, *, strict: bool = False) -> F: ...
 def watch(function: Callable[..., Any] | None = None, /, *, strict: bool = False) -> Any:
     """Explain the error when a backward call fails, at next to no cost when none does.
 
-    Use it as a context manager (``with watch():``), as a decorator (``@watch`` or ``@watch()``; of
-    a coroutine or a generator, too), or as a plain call, which watches until ``.stop()`` or the end
-    of the program.
+    Use it as a context manager (``with watch():``), as a decorator (``@watch`` or ``@watch()``), or
+    as a plain call, which watches until ``.stop()`` or the end of the program.
 
     Args:
         strict: observe every operation of this thread: name the lines that created and changed
@@ -66,7 +64,8 @@ def watch(function: Callable[..., Any] | None = None, /, *, strict: bool = False
     The original exception is raised, with one more note in ``exception.__notes__``.
 
     Raises:
-        TypeError: ``function`` cannot be called, or is an asynchronous generator function.
+        TypeError: ``function`` cannot be called, or is a generator or coroutine function, whose
+            code runs later than its call.
 
     >>> import torch
     >>> with watch():
@@ -80,11 +79,6 @@ def watch(function: Callable[..., Any] | None = None, /, *, strict: bool = False
     """
     if function is None:
         return Watch(strict)
-    if not callable(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(
-            f"watch() takes a function, not {type(function).__name__}: use `with watch():`, "
-            "`@watch` or watch(strict=True)"
-        )
     return Watch(strict, begin=False)(function)
 
 
@@ -96,8 +90,6 @@ def guarded(method: F) -> F:
         try:
             return method(self, *args, **kwargs)
         except Exception as error:
-            if frames.raised_by_the_program(error):
-                raise
             self.broke(error)
             return None
 
@@ -179,7 +171,18 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     def __call__(self, function: F) -> F:
         self.stop()  # a decorator watches only while the function runs
-        return _watched(function, self.strict)
+        if not callable(function) or any(runs_later(function) for runs_later in _RUN_LATER):
+            raise TypeError(
+                f"watch() takes a plain function, not {getattr(function, '__name__', function)!r}:"
+                " use `with watch():`, `@watch` or watch(strict=True)"
+            )
+
+        @functools.wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with Watch(self.strict, begin=False):
+                return function(*args, **kwargs)
+
+        return watched  # type: ignore[return-value]
 
     # The engine calls these methods.
 
@@ -328,6 +331,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         return diagnosis
 
 
+_RUN_LATER = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
 _lock = threading.RLock()
 
 
@@ -354,50 +358,3 @@ def explanation_of(error: BaseException) -> Diagnosis | None:
 def notes_are_shown() -> bool:
     """Whether ``__notes__`` are printed, as Python does, unlike an old IPython (7.34 on Colab)."""
     return running_ipython() is None or sys.modules["IPython"].version_info[:2] >= _NOTES_SINCE
-
-
-def _watched(function: Callable[..., Any], strict: bool) -> Any:
-    """Wrap ``function`` in a watch that runs while its code runs, not while it is suspended."""
-    if inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def watched(*args: Any, **kwargs: Any) -> Any:
-            steps = function(*args, **kwargs).__await__()
-            return await _drive(Watch(strict, begin=False), steps)
-
-    elif inspect.isgeneratorfunction(function):
-
-        @functools.wraps(function)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            return (yield from _steps(Watch(strict, begin=False), function(*args, **kwargs)))
-
-    else:
-
-        @functools.wraps(function)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            with Watch(strict, begin=False):
-                return function(*args, **kwargs)
-
-    return watched
-
-
-def _steps(session: Watch, running: Any) -> Any:
-    """Delegate to a generator, as ``yield from`` does, and watch while its code runs."""
-    step, value = running.send, None
-    while True:
-        try:
-            with session:
-                item = step(value)
-        except StopIteration as end:
-            return end.value
-        try:
-            step, value = running.send, (yield item)
-        except GeneratorExit:
-            with session:
-                running.close()
-            raise
-        except BaseException as error:
-            step, value = running.throw, error
-
-
-_drive = types.coroutine(_steps)
