@@ -19,6 +19,7 @@ from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training, storages_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import OF_SCALED_TAG, SCALED_TAG, Timeline, parameters_of
+from gradtrace.watching.running_sums import with_scaled
 
 _NEVER = 2**63  # a call that no program reaches
 _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer may make thousands
@@ -73,8 +74,8 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
             continue
         if not _is_linear(i, graph) or source.is_conditional(line):
             continue
-        summands = {_without_factors(j, graph) for j in graph.links[i]}
-        is_meant = any(graph.numbers.get(n) in summands for n in value.numbers)
+        summands = (with_scaled(graph.live[j])[-1] for j in graph.links[i])
+        is_meant = not value.numbers.isdisjoint(map(_torch.sequence_nr, summands))
         if is_meant or any(c >= value.leaves for c in retaining):
             continue
         first = terms.calls.setdefault(line, graph.call.number)
@@ -116,13 +117,6 @@ def _is_factor(i: int, graph: PendingBackward) -> bool:
     """Whether a node multiplies its input by a number, or a constant."""
     name = type(graph.live[i]).__name__
     return name in ("MulBackward0", "DivBackward0") and len(graph.links[i]) == 1
-
-
-def _without_factors(i: int, graph: PendingBackward) -> int:
-    """Return the node whose result was multiplied by numbers only to give this node's result."""
-    while _is_factor(i, graph):
-        (i,) = graph.links[i]
-    return i
 
 
 def saved_intermediates(graph: PendingBackward) -> Iterator[Diagnosis]:
@@ -179,13 +173,13 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
     storages = storages_of(optimizer)
     since = timeline.calls_since(timeline.cleared[optimizer])
     followed = [call for call in since if call.leaves & storages]
-    pairs = [
-        (call, feeding, (x, y) in call.fed_by)
+    links = [
+        (call, feeding, is_fed)
         for call in since
-        for x, y in (*call.fed_by, *call.separate)
+        for x, y, is_fed in call.links
         if y() is optimizer and (feeding := x()) is not None
     ]
-    for other, feeding, is_fed in pairs:
+    for other, feeding, is_fed in links:
         foreign = storages_of(feeding)
         numbers = [s.last_call for s in timeline.steps if s.optimizer() is feeding]
         names = {o: names_of(parameters_of(o)) or "" for o in (optimizer, feeding)}
@@ -220,11 +214,12 @@ def note_optimizers(graph: PendingBackward) -> None:
             for i, leaf in graph.leaves.items()
         }
         references = [weakref.ref(optimizer) for optimizer, _ in optimizers]
-        pairs = sorted(upstream(owners, graph.links))
-        call.fed_by = tuple((references[a], references[b]) for a, b in pairs)
-        all_pairs = itertools.permutations(range(len(optimizers)), 2)
-        call.separate = tuple(
-            (references[a], references[b]) for a, b in all_pairs if not {(a, b), (b, a)} & {*pairs}
+        fed = upstream(owners, graph.links)
+        pairs = itertools.permutations(range(len(optimizers)), 2)
+        call.links = tuple(
+            (references[a], references[b], (a, b) in fed)
+            for a, b in sorted(pairs, key=lambda pair: pair not in fed)
+            if (a, b) in fed or (b, a) not in fed
         )
 
 
@@ -242,7 +237,7 @@ def in_step(timeline: Timeline) -> Iterator[Diagnosis]:
     step = timeline.steps[-1]
     if any(
         saved.state == ALIVE and saved.storage in (step.storages or ())
-        for node in describe(*walk(roots_of(outputs))).nodes
+        for node in describe(*walk(roots_of(outputs)))
         for saved in node.saved
     ):
         yield finding("step_inside_backward", call.location, step.location)
