@@ -484,8 +484,8 @@ def test_a_new_timeline_has_seen_nothing():
     assert not any(len(values[name]) for name in tables)
     del values["lines"]
     assert {name: value for name, value in values.items() if name not in tables} == {
-        **{"observed": False, "closure_ran": False, "left": None},
-        **{"backwards": 0, "left_after": 0, "looked_inside": 0},
+        **{"observed": False, "closure_ran": False},
+        **{"backwards": 0, "looked_inside": 0},
         **{"last_write": -1, "graph_elsewhere": -1},
     }
 

@@ -288,8 +288,6 @@ class Timeline:
         self.calls_of_made: Counter[Location] = Counter()
         self.lines = Lines()
         self.cuts = Cuts()
-        self.left: Cut | None = None  # where a value last left for Python or numpy
-        self.left_after = 0  # the number of the backward before that
         self.terms = ConstantTerms()
         self.first_order: dict[int, Cut] = {}  # by the number of the node that used the gradient
         # Of custom functions, the line that computed a value which a backward call used.
