@@ -579,6 +579,30 @@ queue = Queue()
 for row in range(3):
     queue(torch.randn(3), row).pow(2).sum().backward()
 """
+UNITS_EDITED = """
+blocks = nn.ModuleList([nn.ModuleDict({"up": nn.Linear(3, 4), "down": nn.Linear(4, 3)})])
+table = nn.Embedding(5, 3)
+opt = torch.optim.SGD([*blocks.parameters(), *table.parameters()], 0.1)
+x = table(torch.arange(5))
+blocks[0]["down"](blocks[0]["up"](x)).mm(table.weight.t()).sum().backward()
+opt.step()
+def edit(k, unit, token):
+    blocks[k]["down"].weight[:, unit] = table.weight[token] * 3
+edit(-1, 2, 1)
+"""
+AVERAGED_BEFORE_THE_FIRST_STEP = """
+student, teacher = nn.Linear(3, 2), nn.Linear(3, 2)
+opt = torch.optim.SGD(student.parameters(), 0.1)
+for new, old in zip(student.parameters(), teacher.parameters()):
+    old.mul_(0.9).add_(new * 0.1)
+"""
+LEARNED_MIXTURE = """
+base, other = nn.Linear(3, 2), nn.Linear(3, 2)
+alpha = torch.zeros(1, requires_grad=True)
+opt = torch.optim.SGD([alpha], 0.1)
+for p, q in zip(base.parameters(), other.parameters()):
+    p += alpha * q.detach()
+"""
 TWO_LOSSES_OF_A_GENERATOR = """
 encoder, generator = nn.Linear(3, 2), nn.Linear(2, 3)
 opt_g = torch.optim.SGD(generator.parameters(), 0.1)
@@ -616,6 +640,9 @@ error.backward()
         (BY_HAND, "recompute sigma in each iteration"),
         (TRAINED_VALUE, "write into table.clone()"),
         (INNER_STEP, "write into net.weight.clone()"),
+        (UNITS_EDITED, "change blocks[k]['down'].weight under torch.no_grad(), because"),
+        (AVERAGED_BEFORE_THE_FIRST_STEP, "change old under torch.no_grad(), because"),
+        (LEARNED_MIXTURE, "write into p.clone()"),
         (STATE_BESIDE_THE_LOSS, "h = h.detach(); c = c.detach()"),
         (EACH_ENTRY_USED_BEFORE, "detach v where"),
     ],

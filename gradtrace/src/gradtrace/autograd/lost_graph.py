@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import Location, is_users, reach, user_frame
+from gradtrace.autograd.frames import Location, contents, is_users, reach, user_frame
 from gradtrace.autograd.syntax import Function, additions, names
 
 # What a method or attribute of this name returns has no graph; the value says how it was lost.
@@ -55,10 +55,28 @@ def find(frame: FrameType, lenient: bool = False) -> Detachment | None:
     return None if detachments is None else detachments[0]
 
 
-def has_no_graph(frame: FrameType, expression: ast.expr) -> bool:
-    """Whether the source shows that an expression of the running function has no graph."""
+def value_of(frame: FrameType, expression: ast.expr) -> Any:
+    """Return what a name, attribute or entry of a container in the running function refers to.
+
+    No code is run; the value is None if the source does not show it.
+    """
     reader = _Reader.of(frame)
-    return reader is not None and reader.detachments(expression) is not None
+    value = _UNKNOWN if reader is None else reader._value(expression)
+    return None if value is _UNKNOWN else value
+
+
+def tensors_read(frame: FrameType, expressions: Iterable[ast.expr]) -> list[torch.Tensor]:
+    """Return the tensors that require grad from which the running function computes expressions."""
+    reader, tensors = _Reader.of(frame), list[torch.Tensor]()
+    pending: list[Any] = [] if reader is None else [*expressions]
+    for node in pending:
+        assert reader is not None
+        value = reader._value(node)
+        if isinstance(value, torch.Tensor | torch.nn.Module | list | tuple | dict):
+            tensors += (found.value for found in reach({"": value}) if found.value.requires_grad)
+        elif reader.detachments(node) is None:
+            pending += ast.iter_child_nodes(node)
+    return tensors
 
 
 class _Reader:
@@ -151,7 +169,12 @@ class _Reader:
                 if expression.attr in vars(owner)[part]:
                     return vars(owner)[part][expression.attr]
             return inspect.getattr_static(owner, expression.attr, _UNKNOWN)
-        return _UNKNOWN
+        if isinstance(expression, ast.Subscript):
+            owner = self._value(expression.value)
+            # A part of a tensor has a graph just where the tensor has one.
+            is_tensor = isinstance(owner, torch.Tensor)
+            return owner if is_tensor else _entry(owner, self._value(expression.slice))
+        return expression.value if isinstance(expression, ast.Constant) else _UNKNOWN
 
     def _lost(self, how: str, node: ast.expr) -> list[Detachment]:
         return [Detachment(how, Location(self._file, node.lineno))]
@@ -321,6 +344,14 @@ def _sets(call: ast.Call, keyword: str, default: bool = False) -> bool:
 
 def _name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+
+
+def _entry(container: Any, index: Any) -> Any:
+    """Return an entry of a list, a dict or a container of modules, if it has one."""
+    entries = dict(contents(container))
+    if isinstance(index, int) and index < 0 and not isinstance(container, dict):
+        index += len(entries)
+    return entries.get(f"[{index!r}]", entries.get(f".{index}", _UNKNOWN))
 
 
 def _only_computes(function: Any) -> bool:

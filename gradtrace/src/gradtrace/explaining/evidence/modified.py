@@ -16,7 +16,7 @@ from gradtrace.autograd import lost_graph, source, syntax
 from gradtrace.autograd.frames import Location
 from gradtrace.autograd.nodes import MODIFIED
 from gradtrace.autograd.saved import describe
-from gradtrace.autograd.syntax import reads, written_values
+from gradtrace.autograd.syntax import written_values
 from gradtrace.autograd.tensors import storage_of, storages_in
 from gradtrace.autograd.traversal import leading_to, leaves_of, roots_of, users_of, walk
 from gradtrace.explaining.evidence import carriers
@@ -351,50 +351,53 @@ class LeafEvidence(TextEvidence):
     def __post_init__(self) -> None:
         *_, (frame, _) = walk_tb(self.exception.__traceback__)
         self.by_a_layer = frame.f_code.co_filename.startswith(_torch.LAYERS)
-        changed = self.names_of(frame.f_locals.values()) if self.by_a_layer else None
-        detached = carriers.without_index(source.receiver_at(self.raised_at, "detach_") or "")
-        self.names = {"it": changed or names_written([self.raised_at]) or detached or None}
-        named = [*filter(self._is_named, self.variables)]
-        tensors = {id(v.value) for v in named[:1]}
-        same = [v for v in self.variables if id(v.value) in tensors]
-        self.made_at = self._filled_at([*named[:1], *same])
+        detached = source.receiver_at(self.raised_at, "detach_")
+        written = names_written([self.raised_at]) or carriers.without_index(detached or "")
+        changed = [*frame.f_locals.values()] if self.by_a_layer else [self._value_of(written)]
+        ids = {id(value) for value in changed}
+        held = [v for v in self.variables if id(v.value) in ids]
+        named = [v for v in held if v.name == written]
+        self.names = {
+            "it": (carriers.name_of(held) if self.by_a_layer else None) or written or None
+        }
+        self.made_at = self._filled_at([*named, *held])
         loop = None if self.frame is None else source.loop_around(self.frame)
         targets = set() if loop is None else syntax.targets_of(loop)
         self.in_a_loop_over_views = self.names["it"] in targets
         writes = [] if self.raised_at is None else source.writes_at(self.raised_at)
-        of_module = any(isinstance(o, torch.nn.Module) for v in same for o in v.owners[-1:])
-        self.updates_a_parameter = of_module and self._is_update(writes)
-        self.value_has_graph = not self.by_a_layer and self._reads_gradients(writes)
+        self.began_at = self.raised_at if writes else None
+        values = [value for write in writes for value in written_values(write.node)]
+        if self.frame is not None and held and not self.by_a_layer:
+            read = lost_graph.tensors_read(self.frame, values)
+            self._judge(held[0].value, [t for t in read if t is not held[0].value], writes)
 
-    def _is_named(self, variable: Holder) -> bool:
-        """Whether a variable is the one written, perhaps under another name of its owner."""
-        owner, _, attribute = (self.names["it"] or "").rpartition(".")
-        holder = self.frame.f_locals.get(owner) if self.frame is not None else None
-        is_owned = holder is not None and any(last is holder for last in variable.owners[-1:])
-        is_alias = is_owned and variable.name.endswith(f".{attribute}")
-        return variable.name == self.names["it"] or is_alias
+    def _value_of(self, name: str) -> Any:
+        """Return the value of a variable, attribute or entry of the running function."""
+        if self.frame is None or not name:
+            return None
+        return lost_graph.value_of(self.frame, ast.parse(name, mode="eval").body)
 
-    def _is_update(self, writes: Iterable[source.Write]) -> bool:
-        """Whether no module's forward() makes the change, by ``+=`` or after a backward call.
+    def _judge(self, leaf: Any, read: list[Any], writes: Iterable[source.Write]) -> None:
+        """Find out whether the change updates a parameter of a module, and from what.
 
-        The change raises each time, so the loss of that call was computed without it.
+        Such an update runs outside of every forward pass, and no loss is to train what it reads
+        through it: backward calls have reached that before, it is a parameter that is copied, or
+        the change adds to a parameter that each of its optimizers trains, too.
         """
-        updates = any(isinstance(write.node, ast.AugAssign) for write in writes)
-        updates = updates or any(call.whole for call in self.timeline.calls)
+        self.value_has_graph = bool(read)
         codes = {frame.f_code for frame, _ in walk_stack(self.frame)}
         differentiable = any(call.creates_graph for call in self.timeline.calls)
-        return updates and _torch.MODULE_CALL not in codes and not differentiable
-
-    def _reads_gradients(self, writes: Iterable[source.Write]) -> bool:
-        """Whether the value that is written is computed from tensors that require grad."""
-        values = [value for write in writes for value in written_values(write.node)]
-        if self.frame is not None:
-            values = [v for v in values if not lost_graph.has_no_graph(self.frame, v)]
-        read = tuple(reads(*values) - {self.names["it"]})
-        prefixes = tuple(f"{name}{mark}" for name in read for mark in ".[")
-        return any(
-            v.value.requires_grad and (v.name in read or v.name.startswith(prefixes))
-            for v in self.variables
+        is_parameter = isinstance(leaf, torch.nn.Parameter)
+        if not is_parameter or _torch.MODULE_CALL in codes or differentiable:
+            return
+        leaves = leaves_of(walk(roots_of(read))[0])
+        training = Training(self.timeline, storages_in(leaves))
+        holds = [storage_of(leaf)[0] in storages for _, storages in training.optimizers]
+        adds = any(isinstance(write.node, ast.AugAssign) for write in writes)
+        self.updates_a_parameter = (
+            all(source.grad is not None for source in leaves)
+            or (adds and all(holds))
+            or all(isinstance(t, torch.nn.Parameter) and t.shape == leaf.shape for t in read)
         )
 
 
