@@ -112,10 +112,6 @@ def test_lines_are_found_by_the_numbers_of_the_nodes_that_they_created():
     expected = [None, first, first, second, None, None, first, first, None, first]
     assert [lines.find(number) for number in range(2, 12)] == expected
     assert len(lines._chains) == 4  # ranges side by side of one line are one
-    assert lines.between(4, 8) == [first, second]
-    assert lines.between(5, 8) == [second]
-    assert lines.between(6, 8) == []  # not the line of a node before them
-    assert lines.between(7, 9) == [first]
 
 
 def test_only_later_edits_of_the_same_storage_are_returned_oldest_first():

@@ -261,11 +261,6 @@ class Lines:
             return None
         return self._chains[place]
 
-    def between(self, start: int, end: int) -> list[Chain]:
-        """Return the lines that created the nodes from ``start`` up to, excluding, ``end``."""
-        first, last = bisect.bisect_right(self._ends, start), bisect.bisect_left(self._starts, end)
-        return list(dict.fromkeys(self._chains[first:last]))
-
 
 class Timeline:
     """The events of one thread; lines, edits and cuts are recorded if it is ``observed``."""
