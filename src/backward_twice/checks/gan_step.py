@@ -8,7 +8,7 @@ runs are counted.
 import torch
 from torch import nn
 
-from backward_twice.checks.networks import fill, tensors_of
+from backward_twice.checks.networks import fill, weights_of
 from backward_twice.checks.task import Task
 from backward_twice.checks.witness import rows_of_runs
 
@@ -16,21 +16,18 @@ _ROUNDS = 3
 _RUNS = "runs of the generator, in all rounds"
 
 
+def _networks():
+    generator = nn.Sequential(
+        nn.Linear(2, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3)
+    )
+    discriminator = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))
+    return {"generator": generator.double(), "discriminator": discriminator.double()}
+
+
 def _draw(draws):
     normal = draws.double
     return {
-        "weights": {
-            "generator[0].weight": normal(4, 2),
-            "generator[1].weight": normal(4),
-            "generator[1].bias": normal(4),
-            "generator[1].running_mean": normal(4),
-            "generator[3].weight": normal(3, 4),
-            "generator[3].bias": normal(3),
-            "discriminator[0].weight": normal(5, 3),
-            "discriminator[0].bias": normal(5),
-            "discriminator[2].weight": normal(1, 5),
-            "discriminator[2].bias": normal(1),
-        },
+        "weights": draws.like(weights_of(**_networks())),
         "rounds": [{"noise": normal(8, 2), "real": normal(8, 3)} for _ in range(_ROUNDS)],
         "rate": draws.uniform(0.1, 0.3),
     }
@@ -42,20 +39,13 @@ def _draw_several(draws):
 
 
 def _run(answer, weights, rounds, rate, **critic_steps):
-    networks = {
-        "generator": nn.Sequential(
-            nn.Linear(2, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3)
-        ),
-        "discriminator": nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)),
-    }
-    for module in networks.values():
-        module.double()
-    fill(tensors_of(weights, **networks).values(), weights.values())
+    networks = _networks()
+    fill(weights_of(**networks).values(), weights.values())
     optimizers = [torch.optim.SGD(module.parameters(), lr=rate) for module in networks.values()]
     runs = rows_of_runs(networks["generator"][0])
     for inputs in rounds:
         answer(*networks.values(), *optimizers, **inputs, **critic_steps)
-    return {**tensors_of(weights, **networks), _RUNS: len(runs)}
+    return {**weights_of(**networks), _RUNS: len(runs)}
 
 
 gan_step = Task("gan_step", _draw, run=_run)

@@ -1,6 +1,6 @@
 """The random numbers of a question: a seeded generator with the draws that questions share."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +17,10 @@ class InputGenerator(torch.Generator):
     def double(self, *shape: int) -> torch.Tensor:
         """Draw normally distributed numbers in float64."""
         return self.normal(*shape, dtype=torch.float64)
+
+    def like(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Draw tensors with the names, shapes and dtypes of others."""
+        return {name: self.normal(*t.shape, dtype=t.dtype) for name, t in tensors.items()}
 
     def layers(self, *widths: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
         """Draw the weights and biases of linear layers between these widths, in turn."""

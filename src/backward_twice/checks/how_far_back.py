@@ -48,16 +48,11 @@ def _steps(steps, kind):
 
 
 def _chunk_program(property_name, value, chunks):
-    """Return a program of the chunks that one loss's gradient can reach; it prints the result."""
+    """Return a program of the chunks up to that of one loss; it prints the result."""
     last = _named(chunks).index(property_name)
-    first = max((i for i in range(last) if chunks[i][1] == "no_grad"), default=-1) + 1
-    first = max(
-        [first, *(i for i in range(last + 1) if chunks[i][1] in ("detach", "data", "zeros"))]
-    )
     lines = [_BEGIN]
-    for number, (steps, kind) in enumerate(chunks[first : last + 1], first + 1):
-        cut_lines = _LINES.get(kind, ()) if number > first + 1 else ()
-        lines += [f"# chunk {number}, {kind!r}", *cut_lines, *_steps(steps, kind)]
+    for number, (steps, kind) in enumerate(chunks[: last + 1], 1):
+        lines += [f"# chunk {number}, {kind!r}", *_LINES.get(kind, ()), *_steps(steps, kind)]
     if chunks[last][1] in ("no_grad", "detach output"):
         output = "state.detach()" if chunks[last][1] == "detach output" else "state"
         return "\n".join([*lines, f"print({output}.requires_grad)  # False: it reaches nothing"])

@@ -39,14 +39,14 @@ def leave_gradients(*modules: nn.Module) -> None:
             parameter.grad = parameter.detach().cos()
 
 
-def tensors_of(names: Iterable[str], **networks: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and buffers of sequential networks by names such as ``actor[0].weight``."""
-    tensors = {
+def weights_of(**networks: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and running means of networks by names such as ``actor[0].weight``."""
+    return {
         f"{network}[{name[0]}]{name[1:]}": tensor
         for network, module in networks.items()
         for name, tensor in module.state_dict().items()
+        if not name.endswith(("running_var", "num_batches_tracked"))
     }
-    return {name: tensors[name] for name in names}
 
 
 def output_of(weights: Iterable[Tensor], x: Tensor) -> Tensor:
