@@ -23,7 +23,7 @@ from typing import NoReturn
 from backward_twice.grading.sandbox import syscalls
 from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
 from backward_twice.grading.sandbox.policy import bubblewrap_arguments
-from backward_twice.grading.sandbox.process import UNENDING, unnamed_file
+from backward_twice.grading.sandbox.process import unnamed_file
 
 _HOLDER = ("/usr/bin/cat",)  # it keeps the namespaces open, for as long as its input is
 _ADDRESS_SPACE = 64 << 20  # bytes that each of bubblewrap's own processes may have
@@ -117,12 +117,16 @@ class Namespaces:
         except OSError:
             return []
 
+    def kill(self) -> None:
+        """Kill every process in these namespaces, without waiting for its end."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.entrance, signal.SIGKILL)
+
     def close(self) -> None:
         """End every process in these namespaces; raise SandboxError if one does not end."""
         is_left = False
         if self.entrance is not None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.entrance, signal.SIGKILL)
+            self.kill()
             end = select.poll()
             end.register(self.entrance, select.POLLIN)
             is_left = not end.poll(1000 * _END_SECONDS)
@@ -135,7 +139,7 @@ class Namespaces:
         if self._claim is not None:
             self._claim.close()
         if is_left:
-            raise SandboxError(UNENDING)
+            raise SandboxError("a process of the submission does not end")
 
 
 def _claimed_user(pid: int) -> tuple[int, socket.socket]:

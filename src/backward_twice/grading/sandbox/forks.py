@@ -1,8 +1,8 @@
 """The warm process and its forks, as the grader sees them; :mod:`.forkserver` is what it runs.
 
 A fork receives its steps through one pipe and sends its events through another.  Its keeper reports
-through a socket how the fork ended, and kills the fork when the grader's side of the socket closes,
-for whatever reason.  :class:`.Namespaces` confine the fork.
+through a socket how the fork ended.  :class:`.Namespaces` confine the fork, and end with the
+process that made them, for whatever reason.
 """
 
 import atexit
@@ -23,7 +23,6 @@ from backward_twice.grading.sandbox.bubblewrap import Namespaces, bubblewrap_com
 from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
 
 _END_SECONDS = 20.0  # for the kernel to end a process
-_DOES_NOT_END = "it does not end"
 
 
 class Sandbox(contextlib.AbstractContextManager):
@@ -124,7 +123,6 @@ class Fork:
     ) -> None:
         """Start the fork; the namespaces are closed with it, or if it cannot start."""
         self._namespaces = namespaces
-        self._end: dict[str, Any] | None = None
         job, self.job = os.pipe()
         self.events, events = os.pipe()
         self._keeper, keeper = socket.socketpair()
@@ -135,31 +133,28 @@ class Fork:
         try:
             warm.fork(terms, [job, events, keeper.fileno(), namespaces.entrance])
         except BaseException:
-            self._free()
+            self.close()
             raise
         finally:
             os.close(job)
             os.close(events)
             keeper.close()
 
-    def _await_end(self) -> dict[str, Any]:
-        """Return the keeper's report on the submission's end; a failure if none comes in time."""
-        if self._end is None:
-            self._keeper.settimeout(_END_SECONDS)
-            try:
-                self._end = json.loads(self._keeper.recv(4096) or '{"failed": "it was killed"}')
-            except TimeoutError:
-                self._end = {"failed": _DOES_NOT_END}
-        return self._end
+    @functools.cached_property
+    def _end(self) -> dict[str, Any]:
+        """The keeper's report on the submission's end; a failure if none comes in time."""
+        self._keeper.settimeout(_END_SECONDS)
+        try:
+            return json.loads(self._keeper.recv(4096) or '{"failed": "it was killed"}')
+        except TimeoutError:
+            return {"failed": "it does not end"}
 
     def how_ended(self) -> str:
         """End the submission if it is still running, and describe how it ended."""
-        # It may go on after its events have ended.
-        self._keeper.shutdown(socket.SHUT_WR)
-        end = self._await_end()
-        if "failed" in end:
-            return f"the keeper failed: {end['failed']}"
-        return process.in_words(end["ended"])
+        self._namespaces.kill()  # it may go on after its events have ended
+        if "failed" in self._end:
+            return f"the keeper failed: {self._end['failed']}"
+        return process.in_words(self._end["ended"])
 
     def processor(self) -> float:
         """Return the total processor time of the submission's processes in seconds."""
@@ -176,16 +171,6 @@ class Fork:
 
     def close(self) -> None:
         """End every process of the submission; raise SandboxError if one does not end."""
-        with contextlib.suppress(OSError):
-            self._keeper.shutdown(socket.SHUT_WR)
-        try:
-            end = self._await_end()
-        finally:
-            self._free()
-        if end == {"failed": _DOES_NOT_END}:
-            raise SandboxError(process.UNENDING)
-
-    def _free(self) -> None:
         self._keeper.close()
         os.close(self.job)
         os.close(self.events)

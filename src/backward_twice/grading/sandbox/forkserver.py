@@ -11,8 +11,8 @@ questions either; each fork loads its own.  It then forks twice::
 The keeper enters the namespaces of a fresh bubblewrap sandbox, all at once through a pidfd of its
 first process; only a child of the keeper is inside its pid namespace.  So the policy is
 bubblewrap's argument list (:mod:`.policy`), and 1 s of imports is paid once.  The keeper
-waits, outside the submission's reach, reports how it ended, and kills it when the other end of
-its socket closes: no other process has to be alive for a submission to end.
+waits, outside the submission's reach, and reports its exit code, or minus the signal that ended it.
+bubblewrap ends the submission with the grader, even if all other processes are killed.
 """
 
 import contextlib
@@ -22,7 +22,6 @@ import io
 import json
 import os
 import resource
-import select
 import signal
 import socket
 import sys
@@ -115,7 +114,8 @@ def _keep(
             _become(terms, shell, job, events)
         os.close(job)
         os.close(events)
-        _report(status, {"ended": _wait(submission, status)})
+        _, end = os.waitpid(submission, 0)
+        _report(status, {"ended": os.waitstatus_to_exitcode(end)})
     except BaseException as error:
         _report(status, {"failed": f"{type(error).__name__}: {error}"})
     finally:
@@ -163,20 +163,6 @@ def _become(terms: dict[str, Any], shell: InteractiveShell, job: int, events: in
         os._exit(1)
     finally:
         os._exit(0)
-
-
-def _wait(submission: int, status: int) -> int:
-    """Wait for the submission's end, or kill it once the grader no longer waits for it.
-
-    Return the exit code, or minus the signal that ended it.
-    """
-    ended = os.pidfd_open(submission)
-    watch = select.poll()
-    watch.register(ended, select.POLLIN)
-    watch.register(status, select.POLLIN)  # nothing is ever sent: it is readable when it closes
-    if ended not in dict(watch.poll()):
-        os.kill(submission, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(submission, 0)[1])
 
 
 def _report(status: int, what: dict[str, Any]) -> None:

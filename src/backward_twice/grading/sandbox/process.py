@@ -20,8 +20,6 @@ START_SECONDS = 120.0
 _MAPPING = 256  # bytes that the kernel keeps of a mapping
 _MOST_MAPPINGS = 65530  # of a process, by default (vm.max_map_count)
 
-UNENDING = "a process of the submission does not end"
-
 
 def folder_of(package: str) -> Path:
     """Return the folder of an importable package, without importing the package."""
