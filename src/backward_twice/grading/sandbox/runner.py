@@ -17,7 +17,6 @@ import json
 import mmap
 import os
 import random
-import subprocess
 import tempfile
 import traceback
 from pathlib import Path
@@ -70,20 +69,8 @@ def new_shell() -> InteractiveShell:
         shell = InteractiveShell.instance(config=config, ipython_dir=folder)
     shell.ask_exit = lambda: None  # exit() in a cell is no error in a notebook either
 
-    def system(command: str) -> None:
-        """Run ``!command`` without the terminal that IPython would need."""
-        process = subprocess.run(
-            shell.var_expand(command, depth=1),
-            shell=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-        shell.user_ns["_exit_code"] = process.returncode
-        print(process.stdout.decode(errors="replace"), end="")
-
-    shell.system = system
+    # "!command" runs without the terminal that IPython would need.
+    shell.system = lambda command: print(shell.getoutput(command, split=False, depth=1), end="")
     return shell
 
 

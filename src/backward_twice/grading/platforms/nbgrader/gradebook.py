@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from subprocess import SubprocessError
 from typing import Any
+from unittest.mock import patch
 
 from nbgrader import api
 from sqlalchemy import select, text
@@ -182,8 +183,10 @@ def open_gradebook(path: Path, masters: Mapping[str, Master]) -> Iterator[Grades
     """
     api.app_log.setLevel(logging.CRITICAL)  # messages replace its tracebacks, below
     gradebook = None
+    folders = [sysconfig.get_path("scripts"), os.environ.get("PATH", "")]
     try:
-        with _scripts_on_path():
+        # Where nbgrader looks for the program alembic.
+        with patch.dict(os.environ, PATH=os.pathsep.join(folders)):
             url = URL.create("sqlite", database=str(path.resolve()))
             gradebook = api.Gradebook(url, COURSE)
         yield Grades(gradebook, masters)
@@ -194,14 +197,3 @@ def open_gradebook(path: Path, masters: Mapping[str, Master]) -> Iterator[Grades
         if gradebook is not None:
             gradebook.close()
             gradebook.engine.dispose()
-
-
-@contextmanager
-def _scripts_on_path() -> Iterator[None]:
-    """Add Python's scripts folder to ``PATH``, where nbgrader looks for the program alembic."""
-    original = os.environ.get("PATH", "")
-    os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), original])
-    try:
-        yield
-    finally:
-        os.environ["PATH"] = original
