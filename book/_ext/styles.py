@@ -3,7 +3,7 @@
 The theme and the extensions bring nine sheets of 550 kB, of which the pages use a fifth, and a
 browser shows nothing until it has parsed all of them.  Therefore the sheets are joined in their
 order into ``_static/styles.css`` when all pages are written, without the rules that name an
-element, class, id or attribute that occurs in no page and no script.  The address of the sheet
+element, class or id that occurs in no page and no script.  The address of the sheet
 changes with its content, as Sphinx's addresses do.
 """
 
@@ -11,6 +11,7 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import tinycss2
@@ -25,8 +26,6 @@ WORD = re.compile(r"[A-Za-z_][\w-]*")
 SCRIPT = re.compile(r'"(?:\.\./)*_static/([^"?]+\.js)')
 URL = re.compile(r"""url\((["']?)(?!data:|#)([^"')]+)\1\)""")
 LINK = re.compile(rf'({re.escape(JOINED)})(?:\?v=\w+)?"')
-# Functions of a selector that match if one of their arguments does.
-ALTERNATIVES = {"is", "where", "has", "-webkit-any", "matches"}
 
 
 def one_sheet(
@@ -79,8 +78,8 @@ def usable(text: str, words: set[str]) -> str:
     >>> usable("a.known, .other {color: red} .other b {top: 0} @media print {.other {}}",
     ...        {"a", "b", "known"})
     'a.known{color: red}'
-    >>> usable(":is(.other, .known) > a:not(.other)::after {top: 0}", {"a", "known"})
-    ':is(.other, .known) > a:not(.other)::after{top: 0}'
+    >>> usable("a:not(.other)::after {top: 0}", {"a"})
+    'a:not(.other)::after{top: 0}'
     """
     rules = tinycss2.parse_stylesheet(text, skip_comments=True, skip_whitespace=True)
     return "".join(possible_rules(rules, words))
@@ -114,18 +113,12 @@ def split(selectors: Iterable[Node]) -> Iterator[list[Node]]:
 
 
 def possible(selector: list[Node], words: set[str]) -> bool:
-    """Whether ``words`` has all names in a selector; one argument of ``:is()`` is enough."""
-    for previous, token in zip([None, *selector], selector, strict=False):
-        if token.type == "hash" and token.value not in words:
-            return False
-        if token.type == "ident" and previous != ":" and token.value not in words:
-            return False  # an element, or a class after its dot
-        if token.type == "[] block" and token.content[0].lower_value not in words:
-            return False
-        alternatives = token.type == "function" and token.lower_name in ALTERNATIVES
-        if alternatives and not any(possible(part, words) for part in split(token.arguments)):
-            return False
-    return True
+    """Whether ``words`` has each element, class and id that a selector names outside brackets."""
+    return all(
+        token.value in words
+        for previous, token in pairwise([None, *selector])
+        if token.type == "hash" or (token.type == "ident" and previous != ":")
+    )
 
 
 def setup(app: Sphinx) -> None:

@@ -8,7 +8,6 @@ error messages and programs are left as they are.
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -18,36 +17,31 @@ GLOSSARY = "book/glossary"
 ELSEWHERE = (nodes.title, nodes.reference, nodes.literal_block, nodes.block_quote, nodes.table)
 
 
-class Entry(NamedTuple):
-    address: str  # seen from the page
-    hint: str
-
-
-Entries = dict[str, Entry]
-
-
-def read_entries(app: Sphinx, docname: str) -> Entries:
-    """Return the glossary's entries by their terms."""
+def links(app: Sphinx, docname: str) -> dict[str, nodes.reference]:
+    """Return a link without text to each of the glossary's terms, by the term."""
     page = app.builder.get_relative_uri(docname, GLOSSARY)
-    entries = {}
+    by_term = {}
     for item in app.env.get_doctree(GLOSSARY).findall(nodes.definition_list_item):
         term, definition = item.next_node(nodes.term), item.next_node(nodes.definition)
         text = " ".join(definition.astext().split())
         first_sentence = re.split(r"(?<=\.) ", text)[0]
-        entries[term.astext()] = Entry(f"{page}#{term['ids'][0]}", first_sentence)
-    return entries
+        about = {"refuri": f"{page}#{term['ids'][0]}", "reftitle": first_sentence}
+        by_term[term.astext()] = nodes.reference("", "", internal=True, classes=["term"], **about)
+    return by_term
 
 
 def link_terms(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     if not docname.startswith("notebooks/") or app.builder.name != "html":
         return
-    entries = read_entries(app, docname)
+    entries = links(app, docname)
     for text in _prose(doctree):
         element = text.parent
         if not isinstance(element, nodes.literal):
             _link_words(text, entries)
         elif (term := text.astext().removesuffix("()")) in entries:
-            element.replace_self(_link(entries.pop(term), element.deepcopy()))
+            link = entries.pop(term)
+            link += element.deepcopy()
+            element.replace_self(link)
 
 
 def _prose(doctree: nodes.document) -> Iterator[nodes.Text]:
@@ -64,27 +58,22 @@ def _texts(doctree: nodes.document, kind: type[nodes.Node]) -> Iterator[nodes.Te
         yield from node.findall(nodes.Text)
 
 
-def _link(entry: Entry, shown: nodes.Node) -> nodes.reference:
-    return nodes.reference(
-        "", "", shown, internal=True, refuri=entry.address, reftitle=entry.hint, classes=["term"]
-    )
-
-
-def _link_words(text: nodes.Text, entries: Entries) -> None:
+def _link_words(text: nodes.Text, entries: dict[str, nodes.reference]) -> None:
     """Link the first use of each term in ``text``, and remove the linked terms from ``entries``."""
     parts, rest = [], text.astext()
     while entries and (match := _pattern(entries).search(rest)):
         terms = {term.lower(): term for term in entries}
         words = match[0].lower()
         term = terms.get(words) or terms[words.removesuffix("s")]
-        link = _link(entries.pop(term), nodes.inline("", match[0]))
+        link = entries.pop(term)
+        link += nodes.inline("", match[0])
         parts += [nodes.Text(rest[: match.start()]), link]
         rest = rest[match.end() :]
     if parts:
         text.parent.replace(text, [*parts, nodes.Text(rest)])
 
 
-def _pattern(entries: Entries) -> re.Pattern[str]:
+def _pattern(entries: dict[str, nodes.reference]) -> re.Pattern[str]:
     longest_first = sorted(map(re.escape, entries), key=len, reverse=True)
     return re.compile(rf"(?<![\w.-])(?:{'|'.join(longest_first)})s?(?![\w-])", re.I)
 

@@ -1,22 +1,4 @@
-// What tells an answer is folded.  A link into a fold opens it, and so does an answer to the quiz above;
-// the players open theirs themselves.
-
-const CLOSED = "details:not([open])";
-
-function reveal({ hash }) {
-  const target = document.getElementById(decodeURIComponent(hash.slice(1)));
-  let fold = target?.closest(CLOSED);
-  if (!fold) return;
-  for (; fold; fold = fold.parentElement.closest(CLOSED)) fold.open = true;
-  target.scrollIntoView();
-}
-
-reveal(location);
-addEventListener("hashchange", () => reveal(location));
-addEventListener("click", ({ target }) => {
-  const link = target.closest("a[href^='#']"); // also that to where one is
-  if (link) reveal(link);
-});
+// What tells the answer to a quiz is folded until there is one; the players open their own folds.
 
 const quizzes = [...document.querySelectorAll("form.quiz")];
 

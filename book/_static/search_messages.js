@@ -24,6 +24,7 @@ function resultFor({ heading, url }) {
 
 // Before Sphinx begins to search: it waits for this event, too.
 document.addEventListener("DOMContentLoaded", () => {
+  Scorer.score = ([page, , , , score]) => score / ({ exercises: 100, solutions: 1000 }[page.split("/")[0]] ?? 1);
   const whole = Search._performSearch;
   Search._performSearch = (query, words, excluded, ...rest) => {
     const entries = entriesIn(query).map(resultFor).reverse();
