@@ -54,7 +54,7 @@ lab: $(FULL) ## work in JupyterLab
 address: $(LIGHT) ## rewrite what is derived from the repository's address (URL=… sets it)
 	PYTHONPATH=src $(BIN)/python -m backward_twice.address $(if $(filter undefined,$(origin URL)),,"$(URL)")
 
-pictures: book $(FULL) ## draw the picture of the README
+pictures: book $(FULL) ## draw the pictures of README and social card
 	$(BIN)/python book/pictures.py
 
 notebooks: $(FULL) ## execute notebooks and solutions and store their outputs

@@ -1,11 +1,12 @@
-"""The picture of the player for the README, from the built site: ``make pictures``.
+"""The pictures of the player for README and social card, from the built site: ``make pictures``.
 
-Drawn by a real browser, so it shows what the landing page shows.  It is not compared by a test:
+Drawn by a real browser, so they show what the landing page shows.  They are not compared by a test:
 fonts differ between machines.
 """
 
 import io
 import shutil
+from base64 import b64encode
 from pathlib import Path
 
 from PIL import Image
@@ -14,6 +15,17 @@ from playwright.sync_api import Page, sync_playwright
 BOOK = Path(__file__).parent
 SITE = BOOK.parent / "_build" / "html"
 STATIC = BOOK / "_static"
+
+CARD = """
+<body style="margin: 0; width: 1200px; height: 630px; overflow: hidden; background: white;
+  font-family: system-ui, sans-serif; color: #1a1a1a">
+<h1 style="margin: 44px 60px 6px; font-size: 58px">
+  <img src="data:image/svg+xml;base64,{mark}" style="width: 52px; margin: 0 14px -4px 0">
+  Backward Twice</h1>
+<p style="margin: 0 60px 26px; font-size: 27px">
+  “Trying to backward through the graph a second time”, played line by line</p>
+<img src="data:image/png;base64,{player}" style="width: 1080px; margin: 0 60px">
+"""
 
 
 def write(name: str, png: bytes) -> None:
@@ -30,7 +42,11 @@ def draw(page: Page) -> None:
     # Up to and with the bytes: the tables below are for the page itself.
     for below in player.locator("details, .tables, .outcome").all():
         below.evaluate("element => { element.hidden = true; }")
-    write("player.png", player.screenshot())
+    picture = player.screenshot()
+    write("player.png", picture)
+    mark = b64encode((STATIC / "favicon.svg").read_bytes()).decode()
+    page.set_content(CARD.format(mark=mark, player=b64encode(picture).decode()))
+    write("social.png", page.screenshot(clip={"x": 0, "y": 0, "width": 1200, "height": 630}))
 
 
 def main() -> None:

@@ -157,6 +157,9 @@ def test_the_published_site_of_a_fork(copy):
     assert address.binder("notebooks/01_two_networks.ipynb") in chapter
     page = f"{address.site}notebooks/01_two_networks.html"
     assert f'<link rel="canonical" href="{page}"' in chapter
+    assert f'<meta property="og:url" content="{page}"' in chapter
+    landing = (site / "index.html").read_text(encoding="utf-8")
+    assert '<meta property="og:description" content="&quot;Trying to backward' in landing
     assert 'find_spec("backward_twice")' not in chapter  # the bootstrap cell is Colab's business
     lost = (site / "404.html").read_text(encoding="utf-8")
     assert f'href="{address.site}_static/styles.css' in lost

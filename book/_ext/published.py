@@ -1,12 +1,15 @@
 """Additions to a published site, derived from ``repository`` in ``_config.yml`` and LICENSE.
 
-With an address the site has launch buttons, canonical addresses, and absolute links on the 404 page
-(which a server shows at any depth).  Without an address it works from any folder.
+With an address the site has launch buttons, canonical addresses, social cards with a picture, and
+absolute links on the 404 page (which a server shows at any depth).  Without an address its cards
+have only text, it has none of the rest, and it works from any folder.
 """
 
+import html
 import re
 from pathlib import Path
 
+from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
@@ -38,6 +41,31 @@ def follow_address(app: Sphinx, config: Config) -> None:
     )
 
 
+def add_card(
+    app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
+) -> None:
+    """Add the social card: how a link to this page looks where it is shared."""
+    if doctree is None:
+        context["pageurl"] = None  # search, index and 404 are no pages to point at
+        return
+    title = html.unescape(re.sub(r"<[^>]+>", "", context["title"]))
+    card = {"og:title": title, "og:type": "website"}
+    card["og:site_name"] = app.config.html_title
+    for tag in re.findall(r"<meta [^>]*>", context["metatags"]):
+        if 'name="description"' in tag:
+            card["og:description"] = html.unescape(re.search(r'content="([^"]*)"', tag)[1])
+    if app.course_address:
+        site = app.course_address.site
+        if pagename == app.config.root_doc:
+            context["pageurl"] = site
+        card["og:url"] = context["pageurl"]
+        card["og:image"] = f"{site}_static/social.png"
+        card["og:image:alt"] = "The player: a program, its autograd graph, and the error explained."
+        context["metatags"] += '<meta name="twitter:card" content="summary_large_image" />\n'
+    for name, text in card.items():
+        context["metatags"] += f'<meta property="{name}" content="{html.escape(text)}" />\n'
+
+
 def finish(app: Sphinx, exception: Exception | None) -> None:
     address = app.course_address
     if exception or address is None or app.builder.name != "html":
@@ -49,4 +77,5 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     app.connect("config-inited", follow_license)
     app.connect("config-inited", follow_address)
+    app.connect("html-page-context", add_card, priority=900)  # after pages
     app.connect("build-finished", finish)
