@@ -6,9 +6,9 @@ next page finds it in the browser's cache.  It is a classic script, since a brow
 from a page that was opened as a file.
 
 ``[words](#play:FUNCTION:after=9)`` leads into a player of the page; a link that leads nowhere is a
-warning.  A page that asks gets a place for the sum of its answers, which the front end fills.
-Content below a question that reveals its answer is folded on the screen; the front end unfolds it
-once there is an answer, ``_static/folds.js`` below a quiz.
+warning.  A page that asks gets a place for the sum of its answers (which the front end fills) and,
+on paper only, the answers themselves.  Content below a question that reveals its answer is folded;
+the front end unfolds it once there is an answer, ``_static/folds.js`` below a quiz.
 """
 
 import functools
@@ -25,6 +25,8 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
+from backward_twice.markdown import inline
+
 logger = logging.getLogger(__name__)
 
 PLAYER = '<div class="gradtrace"'
@@ -35,11 +37,6 @@ DATA = re.compile(r'(<script type="application/json">)(.*?)(</script>)', re.S)
 # What a classic script cannot have: "export default {…};", "export {…};", "export " before a name.
 EXPORTS = re.compile(r"^export (?:default\b[^;]*;|\{[^}]*\};?|)", re.M)
 PLAY = "play:"
-YOUR_ANSWERS = """
-<section class="your-answers pst-js-only"><h2 id="your-answers">Your answers</h2>
-<div class="gradtrace-answers"></div>
-<p>Your answers are kept in this browser only.</p></section>
-"""
 
 
 def players(document: nodes.document) -> Iterator[nodes.raw]:
@@ -91,19 +88,21 @@ def unknown(target: str, sources: dict[str, dict[str, str]]) -> str | None:
 
 
 def one_front_end(app: Sphinx, document: nodes.document, docname: str) -> None:
-    """Move the front end from the players to a file, and append room for the reader's results."""
+    """Move the front end from the players to a file, and append a summary of the questions."""
     if app.builder.format != "html":
         return
-    asks = plays = False
+    questions = []
+    plays = False
     for node in players(document):
         plays = True
         text = FRONT_END.sub("", node.astext(), count=1).replace(JOIN, "")
         node.children = [nodes.Text(text)]
         node.rawsource = text
-        asks = asks or data_of(text).get("question") is not None
+        if question := data_of(text).get("question"):
+            questions.append(question)
     document["player_scripts"] = [write_front_end(app)] if plays else []
-    if asks:
-        document.children[-1].append(nodes.raw("", YOUR_ANSWERS, format="html"))
+    if questions:
+        (document.children[-1] if document.children else document).append(summary(questions))
 
 
 def write_front_end(app: Sphinx) -> str:
@@ -182,6 +181,22 @@ def revealing(after: Iterable[nodes.Node]) -> Iterator[nodes.Node]:
 def cell_of(node: nodes.Node) -> int | None:
     """Return the number of the notebook's cell that a node is from, as MyST-NB counts cells."""
     return None if node.line is None else node.line // 10_000
+
+
+def summary(questions: list[dict[str, Any]]) -> nodes.raw:
+    """Return HTML with room for the reader's results, and with the answers for a printed page."""
+    answers = "".join(
+        f"<li>{inline(question['prompt'])} <em>{inline(question['explanation'])}</em></li>"
+        for question in questions
+    )
+    page = (
+        '<section class="your-answers pst-js-only"><h2 id="your-answers">Your answers</h2>'
+        '<div class="gradtrace-answers"></div>'
+        "<p>Your answers are kept in this browser only.</p></section>"
+        '<section class="answers-on-paper"><h2>Questions of the players</h2>'
+        f"<ol>{answers}</ol></section>"
+    )
+    return nodes.raw("", page, format="html")
 
 
 def add_scripts(

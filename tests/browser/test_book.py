@@ -77,7 +77,6 @@ def test_what_tells_the_answer_is_folded_until_there_is_one(visit, server):
     page.emulate_media(media="print")
     assert all(part.is_visible() for part in told)
     assert not page.locator(".observe > summary").first.is_visible()
-    assert not page.locator(".your-answers").is_visible()
     page.emulate_media(media="screen")
     assert not any(part.is_visible() for part in told)
     asking = player(page, "two_networks")
@@ -160,6 +159,15 @@ def test_without_scripts_the_question_is_asked_and_the_answer_folded(browser, se
         assert not fold.locator(".verdict").first.is_visible()
         fold.locator("> summary").click()
         assert fold.locator(".verdict").first.is_visible()
+
+
+def test_on_paper_the_answers_stand_at_the_end(visit, server):
+    page = visit(server + CHAPTER, server)
+    answers = page.locator(".answers-on-paper")
+    assert not answers.is_visible()
+    page.emulate_media(media="print")
+    assert answers.is_visible() and not page.locator(".your-answers").is_visible()
+    assert answers.locator("li", has_text="The two losses share no node").count() == 1
 
 
 @pytest.mark.parametrize("size", [(1440, 900), (360, 800)])
