@@ -13,6 +13,7 @@ import io
 import linecache
 import re
 import sys
+import textwrap
 import traceback
 import types
 import warnings
@@ -170,6 +171,47 @@ def test_a_plain_watch_finds_the_line_that_wrote_last(run, name):
     program = next(program for program in PROGRAMS if program.name == name)
     found = run(program.source(fixed=False), strict=False).found
     assert _line(found.began_at) == program.line("began")
+
+
+@pytest.mark.parametrize(
+    ("source", "cause", "text"),
+    [
+        pytest.param(
+            """
+            class Agent:
+                def __init__(self):
+                    self.net = nn.Linear(4, 3)
+                def evaluate(self, x):
+                    return self.net(x).log_softmax(1)[:, 0]
+                def update(self, x):
+                    self.old = self.evaluate(x)
+                    for _ in range(3):
+                        (self.evaluate(x) - self.old).exp().mean().backward()
+            Agent().update(torch.randn(6, 4))
+            """,
+            "computed_once_outside_loop",
+            "self.old = self.evaluate(x)",
+            id="computed by the line that computes the new value",
+        ),
+        pytest.param(
+            """
+            net, target = nn.Linear(4, 3), nn.Linear(4, 3)
+            values = [net(state).max().item() * 0.5 for state in torch.randn(5, 4)]
+            with torch.no_grad():
+                aim = target(torch.randn(5, 4)).max(1).values
+            F.mse_loss(torch.as_tensor(values), aim).backward()
+            """,
+            "detach_wrong_place",
+            "values = [net(state).max().item() * 0.5 for state in torch.randn(5, 4)]",
+            id="numbers that were changed beside a target",
+        ),
+    ],
+)
+def test_only_a_strict_watch_knows_the_cause(run, source, cause, text):
+    header = "import torch, torch.nn as nn, torch.nn.functional as F; torch.manual_seed(0)"
+    found = run(header + textwrap.dedent(source)).found
+    place = found.made_through[0] if cause == "computed_once_outside_loop" else found.began_at
+    assert (found.cause, place.text) == (cause, text)
 
 
 def test_an_error_that_was_raised_from_autograds_is_explained():

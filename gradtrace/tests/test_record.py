@@ -112,6 +112,10 @@ def test_lines_are_found_by_the_numbers_of_the_nodes_that_they_created():
     expected = [None, first, first, second, None, None, first, first, None, first]
     assert [lines.find(number) for number in range(2, 12)] == expected
     assert len(lines._chains) == 4  # ranges side by side of one line are one
+    assert lines.between(4, 8) == [first, second]
+    assert lines.between(5, 8) == [second]
+    assert lines.between(6, 8) == []  # not the line of a node before them
+    assert lines.between(7, 9) == [first]
 
 
 def test_only_later_edits_of_the_same_storage_are_returned_oldest_first():
@@ -480,8 +484,8 @@ def test_a_new_timeline_has_seen_nothing():
     assert not any(len(values[name]) for name in tables)
     del values["lines"]
     assert {name: value for name, value in values.items() if name not in tables} == {
-        **{"observed": False, "closure_ran": False},
-        **{"backwards": 0, "looked_inside": 0},
+        **{"observed": False, "closure_ran": False, "left": None},
+        **{"backwards": 0, "left_after": 0, "looked_inside": 0},
         **{"last_write": -1, "graph_elsewhere": -1},
     }
 

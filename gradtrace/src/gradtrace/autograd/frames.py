@@ -195,6 +195,14 @@ class Chain:
         """The lines of all calls, innermost first."""
         return [Location(code.co_filename, line) for code, line in self.lines]
 
+    @functools.cached_property
+    def path(self) -> tuple[tuple[CodeType, int], ...]:
+        """The innermost line of each function: the same tuple at every depth of a recursion."""
+        innermost: dict[CodeType, int] = {}
+        for code, line in self.lines:
+            innermost.setdefault(code, line)
+        return tuple(innermost.items())
+
 
 def _with_line(code: CodeType, instruction: int) -> tuple[CodeType, int]:
     lines = (line for start, end, line in code.co_lines() if start <= instruction < end and line)

@@ -78,10 +78,13 @@ class CutRecorder:
             return
         timeline = self._timeline
         location = user_location() if cut is None else cut.location
-        exit_cut = Cut("copy", location, was_read=True)
+        exit_cut = timeline.left = Cut("copy", location, tuple(tensor.shape))
         exit_cut.origins = () if cut is None else (cut,)
+        unused = _unused([tensor])
+        exit_cut.unused = bool(unused)
+        timeline.left_after = timeline.last_call
         timeline.terms.note_read(values, cut or exit_cut)
-        timeline.terms.note_cut(_unused([tensor]), exit_cut, timeline.last_call)
+        timeline.terms.note_cut(unused, exit_cut, timeline.last_call)
         if timeline.suspects:
             is_shared = tensor.numel() > 0 and not isinstance(values, (float, list))
             self._cuts.set_read(_elements(tensor) if is_shared else values, exit_cut)
@@ -136,7 +139,7 @@ class CutRecorder:
 
     def _cut_of(self, tensor: torch.Tensor) -> Cut | None:
         """Return the cut of a value, also one that returned from Python or NumPy, or None."""
-        cut = self._known(tensor)
+        cut = self._known(tensor) or self._came_back([tensor], tensor)
         if cut is None and tensor.is_leaf and tensor.device.type == "cpu":
             cut = self._of_numbers(_elements(tensor))
         return cut
@@ -232,9 +235,12 @@ class CutRecorder:
     def _inherited(self, operation: Operation, output: torch.Tensor) -> Cut | None:
         """Return the cut that a result inherits from its inputs, or None."""
         tensors = operation.valued_tensors
+        if not len(self._cuts) and self._timeline.left is None:
+            return None
         cuts = [*filter(None, map(self._known, tensors))]
         if not cuts:
-            return self._of_numbers([*operation.args, *operation.kwargs.values()])
+            numbers = [*operation.args, *operation.kwargs.values()]
+            return self._of_numbers(numbers) or self._came_back(tensors, output)
         # An explicit cut is the cause only if there is no other; after it comes the tensor's own
         # gradient, as in a step along it.
         storages = storages_in(tensors)
@@ -248,6 +254,23 @@ class CutRecorder:
         of = cut.of.union(*(inherited.of for inherited in cuts))
         through = cut.through.union(*(inherited.through for inherited in cuts))
         return Cut(cut.how, cut.location, of=of, through=through)
+
+    def _came_back(self, tensors: list[torch.Tensor], output: torch.Tensor) -> Cut | None:
+        """Return the cut at which Python or NumPy read the value of this new tensor, if any."""
+        exit_cut = self._timeline.left
+        if exit_cut is None or not output.is_floating_point():
+            return None
+        if tensors:
+            is_exported = self._timeline.is_exported
+            back = any(tuple(t.shape) == exit_cut.shape and is_exported(t) for t in tensors)
+        else:
+            back = tuple(output.shape) in ((), exit_cut.shape)
+            if self._timeline.suspects:  # then single numbers themselves are compared
+                back = output.shape == exit_cut.shape != ()
+        if not back:
+            return None
+        self._timeline.came_back(exit_cut)
+        return exit_cut
 
 
 def _unused(tensors: list[torch.Tensor]) -> list[torch.Tensor]:

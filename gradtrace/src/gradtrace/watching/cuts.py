@@ -29,7 +29,8 @@ _COMMON = 1_000  # a number with at most three decimals may be written in the pr
 class Cut:
     """The place where a tensor lost its graph; ``cut_by_<how>`` is the name of the evidence.
 
-    Of a gradient, ``of`` are the storages of the tensors that it was
+    ``shape`` is the shape of a value that Python or NumPy read, from which it is recognized if it
+    becomes a tensor again. Of a gradient, ``of`` are the storages of the tensors that it was
     computed for (of a detached tensor, its own), and ``through`` those of its graph's leaves;
     ``function`` is the custom function that cut it off. An ``intermediate`` value was computed in
     the forward of a custom function, by an operation that has a derivative.
@@ -37,11 +38,12 @@ class Cut:
 
     how: str
     location: Location | None
+    shape: tuple[int, ...] | None = None
     of: frozenset[int] = frozenset()
     through: frozenset[int] = frozenset()
     function: str | None = None
     intermediate: bool = False
-    was_read: bool = False  # by Python or NumPy
+    unused: bool = False  # of a value that was read: it has a graph that no backward call has used
     to_integers: bool = False  # by an operation that returns integers
     feeds: bool = False  # a leaf's operation used the value, or a forward pass read it
     origins: "tuple[Cut, ...]" = ()  # the cuts that the value, or its inputs, had before

@@ -261,6 +261,11 @@ class Lines:
             return None
         return self._chains[place]
 
+    def between(self, start: int, end: int) -> list[Chain]:
+        """Return the lines that created the nodes from ``start`` up to, excluding, ``end``."""
+        first, last = bisect.bisect_right(self._ends, start), bisect.bisect_left(self._starts, end)
+        return list(dict.fromkeys(self._chains[first:last]))
+
 
 class Timeline:
     """The events of one thread; lines, edits and cuts are recorded if it is ``observed``."""
@@ -283,6 +288,8 @@ class Timeline:
         self.calls_of_made: Counter[Location] = Counter()
         self.lines = Lines()
         self.cuts = Cuts()
+        self.left: Cut | None = None  # where a value last left for Python or numpy
+        self.left_after = 0  # the number of the backward before that
         self.terms = ConstantTerms()
         self.first_order: dict[int, Cut] = {}  # by the number of the node that used the gradient
         # Of custom functions, the line that computed a value which a backward call used.

@@ -30,7 +30,7 @@ CRITERIA = {
             ("used_again", "another_loss", "not trains", "not weights_changed", "not in_a_module"),
             LIKELY,
         ),
-        Criterion("hidden_state_carried", ("made_again", "repeated"), LIKELY),
+        Criterion("hidden_state_carried", ("made_again", "repeated", "not used_again"), LIKELY),
         Criterion("computed_once_outside_loop", ("used_again",), OBSERVED),
         Criterion("shared_subgraph", (), OBSERVED),
     )

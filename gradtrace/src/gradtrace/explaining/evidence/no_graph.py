@@ -33,8 +33,8 @@ from gradtrace.watching.record import BackwardCall, freed_by
 class NoGraphEvidence(Evidence):
     """Evidence about the ``cut``, where the first output without ``requires_grad`` lost its graph.
 
-    Only a strict watch records cuts. If none is recorded, the source may show it; otherwise the
-    facts at the failed call decide.
+    Only a strict watch records cuts. Without one, the source may show the cut; otherwise the facts
+    at the failed call decide.
     """
 
     observed = False
@@ -42,9 +42,9 @@ class NoGraphEvidence(Evidence):
     def __post_init__(self) -> None:
         outputs = (o for o in self.outputs if isinstance(o, torch.Tensor) and not o.requires_grad)
         output = next(outputs, None)
-        self.cut = None if output is None else self.timeline.cuts.get(output)
-        self.observed = self.cut is not None and not self.cut.was_read
-        if self.cut is None and self.frame is not None:
+        self.cut = None if output is None else self._cut_of(output)
+        self.observed = self.cut is not None and self.cut.shape is None
+        if self.cut is None and not self.timeline.observed and self.frame is not None:
             detachment = lost_graph.find(self.frame)
             if detachment is None and not (self.gradients_are_off or self.frozen):
                 detachment = lost_graph.find(self.frame, lenient=True)
@@ -65,6 +65,15 @@ class NoGraphEvidence(Evidence):
         functions = (reference() for call in calls for reference in call.functions)
         names = (place_of(function, "backward") for function in functions if function is not None)
         return next((Cut("function", self.began_at, function=name) for name in names), None)
+
+    def _cut_of(self, output: torch.Tensor) -> Cut | None:
+        """Return the tensor's cut, or else the last read of a value since the previous call."""
+        numbers = [call.number for call in self.timeline.calls if call is not self.call]
+        is_recent = self.timeline.left_after == max(numbers, default=0)
+        cut, left = self.timeline.cuts.get(output), self.timeline.left if is_recent else None
+        # If a value with a graph was read, only a constant was computed without gradients.
+        is_constant = cut is not None and cut.how == "region" and left is not None and left.unused
+        return left if cut is None or is_constant else cut
 
     @cached_property
     def names(self) -> Mapping[str, str | None]:

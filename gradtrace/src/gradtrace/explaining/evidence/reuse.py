@@ -192,8 +192,31 @@ class ReuseEvidence(Evidence):
 
     @cached_property
     def used_again(self) -> bool:
-        """Whether the line that raised runs again, and nothing of the freed part was made again."""
-        return self.repeated and not self.made_again
+        """Whether the freed part was created once, but used by operations that ran repeatedly."""
+        # If the chains of calls that led to these operations are not known, the line that raised
+        # must have called backward before, and nothing may have been made again since.
+        if self._chain(self.first) is None:
+            return self.repeated and not self.made_again
+        later = set(self.built_after)
+        return any(
+            self._used_before(i, chain)
+            for i in self.crossing
+            for j in later.intersection(self.users[i])
+            if (chain := self._chain(j)) is not None
+        )
+
+    def _used_before(self, i: int, chain: Chain) -> bool:
+        """Whether a chain's innermost calls ran between a node's creation and the freeing call."""
+        creator = self._chain(i)
+        creators = set() if creator is None else {code for code, _ in creator.path}
+
+        def shared_calls(chain: Chain) -> tuple[Any, ...]:
+            """Return the innermost calls, up to the first function in the node's own chain."""
+            ends = (n for n, (code, _) in enumerate(chain.path) if code in creators)
+            return chain.path[: next(ends, len(chain.path)) + 1]
+
+        between = self.timeline.lines.between(self._number(i) + 1, self.freeing.sequence_nr)
+        return shared_calls(chain) in map(shared_calls, between)
 
     # The variables that hold it.
 
@@ -352,11 +375,11 @@ class ReuseEvidence(Evidence):
 
     @cached_property
     def another_loss(self) -> bool:
-        """Whether the failing line is in a loop over the freed part."""
+        """Whether the failing line is not :attr:`repeated`, or is in a loop over the freed part."""
         loops = map(source.loop_around, user_frames(self.frame))
         heads = [(loop.target, loop.iter) for loop in loops if isinstance(loop, ast.For)]
         visited = set().union(*(writes(target) | reads(items) for target, items in heads))
-        return any(holder.root in visited for holder in self.holders)
+        return not self.repeated or any(holder.root in visited for holder in self.holders)
 
     @cached_property
     def trained_there(self) -> list[torch.Tensor]:
@@ -544,7 +567,7 @@ class ReuseEvidence(Evidence):
                 inputs = (n for n, _ in _torch.edges_of(current) if n is not None)
                 pending.extend((n, depth + 1) for n in inputs)
         chain = self.timeline.lines.find(_torch.sequence_nr(node))
-        line = None if chain is None else chain.lines[0]
+        line = None if chain is None else chain.path[0]
         return type(node), line, frozenset(leaves)
 
     def _is_scalar(self, i: int) -> bool:

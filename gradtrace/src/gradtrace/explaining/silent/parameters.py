@@ -303,7 +303,7 @@ def _cut_off(
 def _may_be_used(cut: Cut) -> bool:
     """Whether a loss may use a value that Python read in a forward pass or stored in a variable."""
     text = "" if cut.location is None else cut.location.text
-    return cut.was_read and (cut.feeds or re.match(r"[\w.]+ *[-+*/]?= ", text) is not None)
+    return cut.shape is not None and (cut.feeds or re.match(r"[\w.]+ *[-+*/]?= ", text) is not None)
 
 
 def _fact_of(cut: Cut) -> str:
