@@ -5,13 +5,10 @@ that the questions' ``run`` refers to are kept.  No other exercise's module is l
 may belong to an exam, and their folder is not listed, because a list would contain the exam's name.
 """
 
-import importlib
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -19,23 +16,7 @@ from typing import Any
 from backward_twice import checks
 from backward_twice.checks import Task
 
-_PREFIX = f"{checks.__name__}."
 _FOLDER = Path(checks.__file__).parent
-
-
-class _Checks(MetaPathFinder, Loader):
-    """Loads the modules of checks without docstrings, which may contain the right answers."""
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        file = _FOLDER / f"{fullname.removeprefix(_PREFIX)}.py"
-        if not fullname.startswith(_PREFIX) or not file.is_file():
-            return None
-        return spec_from_file_location(fullname, file, loader=self)
-
-    def exec_module(self, module: ModuleType) -> None:
-        source = Path(module.__spec__.origin).read_bytes()
-        code = compile(source, module.__spec__.origin, "exec", dont_inherit=True, optimize=2)
-        exec(code, vars(module))
 
 
 def load_questions(exercises: Iterable[str]) -> None:
@@ -43,16 +24,19 @@ def load_questions(exercises: Iterable[str]) -> None:
 
     An exercise without a module is skipped: asking for its questions raises.
     """
-    finder = _Checks()
-    sys.meta_path.insert(0, finder)
-    try:
-        for exercise in exercises:
-            if finder.find_spec(f"{_PREFIX}{exercise}", None):
-                importlib.import_module(f"{_PREFIX}{exercise}")
-    finally:
-        sys.meta_path.remove(finder)
-        forget_folder()
-    _forget_the_truth()
+    files = (_FOLDER / f"{exercise}.py" for exercise in exercises)
+    modules = [_loaded(file) for file in files if file.is_file()]
+    forget_folder()
+    _forget_the_truth(modules)
+
+
+def _loaded(file: Path) -> ModuleType:
+    """Load an exercise's module without docstrings, which may contain the right answers."""
+    spec = spec_from_file_location(f"{checks.__name__}.{file.stem}", file)
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    code = compile(file.read_bytes(), file, "exec", dont_inherit=True, optimize=2)
+    exec(code, vars(module))
+    return module
 
 
 def forget_folder() -> None:
@@ -61,12 +45,7 @@ def forget_folder() -> None:
         del sys.path_importer_cache[path]
 
 
-def _forget_the_truth() -> None:
-    modules = [
-        module
-        for name, module in sys.modules.items()
-        if name.startswith(_PREFIX) and isinstance(getattr(module, "__loader__", None), _Checks)
-    ]
+def _forget_the_truth(modules: list[ModuleType]) -> None:
     needed: set[int] = set()
     for module in modules:
         for name, value in vars(module).items():
