@@ -26,7 +26,7 @@ SUBJECT = "a course on PyTorch's autograd graph"
 # Search results are summarised by fetching the pages found, which a browser refuses to a file.
 SUMMARY = 'DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = location.protocol !== "file:";'
 
-# Names, operators, punctuation: most of a program, in the colour of the text (course.css).
+# Names, operators, punctuation: most of a program, left in the colour of the text.
 PLAIN = re.compile(r'<span class="(?:n|nn|nb|bp|o|p|w)">([^<]*)</span>')
 
 # The theme measures every block of code when the page has come, and so lays out, one by one, what
