@@ -131,6 +131,62 @@ def test_a_gradient_is_rejected_after_an_earlier_backward_of_the_same_iteration(
         assert judgement.status == status, judgement.reasons
 
 
+def judged_together(reference: ProgramRun, *repairs: Repair, **fields) -> list[str]:
+    """Return the status of each kind of repair, if all have the same second call."""
+    judge = Judge(ORIGINAL, reference)
+    runs = [program(*repaired(**fields)) for _ in repairs]
+    pairs = zip(repairs, runs, strict=True)
+    judgements = [judge.judge(Candidate(repair, "an edit", {}), run) for repair, run in pairs]
+    judge.compare(judgements)
+    return [judgement.status for judgement in judgements]
+
+
+def test_what_trains_alike_is_judged_alike():
+    """Alone, what is detached where it is used would be rejected for the truncated gradient."""
+    truncated = {"w": sample(0.5, 1.0)}
+    last = backward(2, 2.0, truncated=truncated)
+    reference = program(backward(1, 3.0), step(0, 1), last, step(0, 2))
+    together = kinds.DETACH_STATE, kinds.DETACH_SHARED
+    assert judged_together(reference, *together, gradients=truncated) == [PROVEN, PROVEN]
+    alone = judged_together(reference, kinds.DETACH_SHARED, gradients=truncated)
+    assert alone == [REJECTED]
+    other = judged_together(reference, *together, gradients={"w": sample(0.3, 1.0)})
+    assert other == [REJECTED, REJECTED]
+
+
+def test_a_gradient_of_old_weights_before_the_failing_call_may_be_truncated():
+    """The program retained the graph of the first call, so the second ran over it, too."""
+    stale, truncated = frozenset({"w"}), {"w": sample(0.5, 1.0)}
+
+    def events(last: ObservedCall, **fields) -> tuple:
+        second = backward(2, 3.0, stale_leaves=stale, **fields)
+        return backward(1, 3.0), step(0, 1), second, step(0, 2), last, step(0, 3)
+
+    original = program(*events(failing(backward(3, 2.0)))[:-1], status="raised")
+    reference = program(*events(backward(3, 2.0), truncated=truncated))
+    second = backward(2, 3.0, gradients=truncated)
+    repaired_events = (
+        *(backward(1, 3.0), step(0, 1)),
+        *(second, step(0, 2, **truncated), backward(3, 2.0), step(0, 3)),
+    )
+    for repair, status in ((kinds.DETACH_STATE, PROVEN), (kinds.OUT_OF_PLACE, REJECTED)):
+        judgement = judge(repair, *repaired_events, original=original, reference=reference)
+        assert judgement.status == status, judgement.reasons
+
+
+def test_losses_of_a_loop_are_added_beside_gradients_of_an_inner_loop():
+    """The new loss has another number, because calls of autograd.grad run between the losses."""
+    inner = {"gradients": {}, "accumulates": False}
+    own = backward(1, 9.0, **inner), backward(2, 3.0), backward(3, 8.0, **inner)
+    original = program(*own, failing(backward(4, 2.0)), status="raised")
+    reference = program(*own, backward(4, 2.0), step(0, 2, 4, w=sample(2.0, 4.0)))
+    gradients = {"w": sample(2.0, 4.0)}
+    total = backward(3, 5.0, gradients=gradients)
+    events = own[0], backward(2, 8.0, **inner), total, step(0, 3, **gradients)
+    judgement = judge(kinds.ADD_ROUNDS, *events, original=original, reference=reference)
+    assert (judgement.status, judgement.reasons) == (PROVEN, [])
+
+
 def test_only_a_repair_that_cuts_may_truncate():
     truncated = {"w": sample(0.5, 1.0)}
     last = backward(2, 2.0, truncated=truncated)

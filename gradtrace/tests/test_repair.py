@@ -29,6 +29,33 @@ for step in range(4):
     loss = h.pow(2).mean()
     loss.backward()
 """
+RETAINED = f"""{START}
+cell = nn.GRUCell(2, 4)
+opt, h = torch.optim.SGD(cell.parameters(), 0.1), torch.zeros(1, 4)
+for step in range(5):
+    h = cell(torch.randn(1, 2), h)
+    opt.zero_grad()
+    h.pow(2).mean().backward(retain_graph=True)
+    opt.step()
+"""
+RUNNING_STATISTIC = f"""{START}
+class Centred(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x):
+        self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+        return x - self.mean
+
+net = nn.Sequential(nn.Linear(2, 3), Centred(), nn.Tanh(), nn.Linear(3, 1))
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(4):
+    loss = net(torch.randn(6, 2)).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
 LSTM = f"""{START}
 def train(net, head):
     opt = torch.optim.Adam([*net.parameters(), *head.parameters()])
@@ -477,6 +504,7 @@ def reason(proof: Proof, title: str) -> str:
     [
         (STATE, "detach_state", "+    h = h.detach()"),
         (LSTM, "detach_state", "+        state = tuple(one.detach() for one in state)"),
+        (RETAINED, "detach_state", "+    h = h.detach()"),
         (CAUGHT, "compute_again", "+        features = net(x)"),
         (CACHED, "compute_again", "+        self.scale = self.log_scale.exp()"),
         (TWO_HEADS, "add_losses", "+    (loss_a + loss_b).backward()"),
@@ -509,6 +537,16 @@ def test_one_repair_is_proven(proof, program, kind, line):
     assert proof_text.outcome(found) == "proven", proof_text.text(found)
     assert kinds(found) == [kind]
     assert line in proof_text.diff(found.accepted[0].candidate).splitlines()
+
+
+def test_whether_a_statistic_is_a_constant_is_asked(proof):
+    """Detached after the call, a buffer trains the loss that updates it; stored so, it does not."""
+    found = proof(RUNNING_STATISTIC)
+    assert kinds(found) == ["detach_state", "detach"]
+    assert found.accepted[1].question == "is net.1.mean a constant for the loss?"
+    assert "+        self.mean = (0.9 * self.mean + 0.1 * x.mean(0)).detach()" in (
+        proof_text.diff(found.accepted[1].candidate).splitlines()
+    )
 
 
 def test_retain_graph_is_rejected_where_the_graph_grows(proof):
@@ -639,10 +677,7 @@ def test_a_step_is_not_made_twice_from_the_same_gradients(proof):
 
 def test_detach_is_rejected_where_it_ends_training(proof):
     found = proof(CACHED)
-    assert (
-        reason(found, "net.scale = net.scale.detach()")
-        == "runs, but net.log_scale is no longer trained"
-    )
+    assert reason(found, "store without a graph") == "runs, but net.log_scale is no longer trained"
 
 
 def test_detach_is_rejected_where_it_cuts_a_part(proof):

@@ -126,7 +126,7 @@ def list_candidates(tmp_path):
         path = tmp_path / "train.py"
         path.write_text(text, encoding="utf-8")
         raised_at = tuple(ProgramLine(str(path), line, "<module>") for line in lines)
-        for key in ("began_at", "made_at", "raised_at"):
+        for key in ("began_at", "made_at", "raised_at", "stored_at"):
             if isinstance(diagnosis.get(key), int):
                 diagnosis[key] = {"file": str(path), "line": diagnosis[key]}
         error = diagnosis.pop("error", "RuntimeError")
@@ -208,7 +208,7 @@ def test_two_variables_of_the_advice_are_detached_together(list_candidates):
         ADVANTAGE, 6, carried_by="advantage, returns", made_at=2, variables=variables
     )
     both = next(one for one in listed if one.title == "detach advantage and returns")
-    assert both.question == "are advantage and returns not to be trained?"
+    assert both.question == "are advantage, returns constants for the loss?"
     (text,) = both.edits.values()
     assert "advantage = advantage.detach()\nreturns = returns.detach()\nfor" in text
 
@@ -730,12 +730,40 @@ def test_a_loss_with_a_sign_is_computed_again_in_the_if_block(list_candidates, v
 def test_what_depends_on_no_trained_parameter_is_detached_where_it_is_made(list_candidates):
     text = "x = encode(raw) + 1\nfor y in data:\n    net(x, y).backward()\n    opt.step()\n"
     listed = list_candidates(text, 3, made_at=1, facts=["never_trained"])
-    assert listed[0].title == "detach encode(raw) + 1 at line 1"
+    assert listed[0].title == "store without a graph, at line 1"
     assert edited(listed, listed[0].title) == text.replace(
         "encode(raw) + 1", "(encode(raw) + 1).detach()"
     )
     titles = [one.title for one in list_candidates(text, 3, made_at=1)]
-    assert "detach encode(raw) + 1 at line 1" not in titles
+    assert "store without a graph, at line 1" not in titles
+
+
+def test_an_average_is_stored_without_a_graph_where_it_is_made_and_updated(list_candidates):
+    text = (
+        "decay, shadow = 0.9, [p.clone() for p in net.parameters()]\nfor x in data:\n"
+        "    loss(net(x), shadow).backward()\n    shadow[0].mul_(decay).add_(net.p * 0.1)\n"
+    )
+    at = {"made_at": 4, "stored_at": 1, "carried_by": "shadow", "cause": "hidden_state_carried"}
+    listed = list_candidates(text, 3, **at)
+    assert edited(listed, "store without a graph, at line 1 and 4") == text.replace(
+        "p.clone()", "p.clone().detach()"
+    ).replace("    shadow[0].mul_", "    with torch.no_grad():\n        shadow[0].mul_")
+    assert "is shadow a constant for the loss?" in {one.question for one in listed}
+    titles = {
+        one.title
+        for one in list_candidates(
+            text.replace(".mul_(decay).add_(net.p * 0.1)", " = f(shadow)"), 3, **at
+        )
+    }
+    assert "store without a graph, at line 1 and 4" not in titles
+
+
+def test_what_is_computed_once_is_no_state(list_candidates):
+    text = "for x in batches:\n    loss = model(x)\n    loss.backward()\n"
+    variables = [("net.scale", "tensor")]
+    for cause, is_listed in (("computed_once_outside_loop", False), ("buffer_has_graph", True)):
+        listed = list_candidates(text, 3, variables=variables, cause=cause)
+        assert ("net.scale = net.scale.detach()" in {one.title for one in listed}) is is_listed
 
 
 def test_a_container_by_name_keeps_its_newest_entry(list_candidates):
@@ -926,18 +954,6 @@ def test_all_lists_of_modules_in_no_optimizer_are_registered(tmp_path):
     run.diagnosis = run.findings[0]
     (both,) = candidates(run, pytest.fail)
     assert "= torch.nn.ModuleList([]), torch.nn.ModuleList([])\n" in both.edits[str(path)]
-
-
-def test_arrays_of_tensors_are_indexed_as_tensors(list_candidates):
-    text = """\
-a = torch.from_numpy(x.data.numpy()[i])
-b = torch.from_numpy(y.detach().cpu().numpy()[i])
-loss = f(a, b)
-loss.backward()
-"""
-    listed = list_candidates(text, 4, family="silent", cause="constant_term", began_at=1)
-    title = "the tensors themselves, not arrays, at line 1 and 2"
-    assert edited(listed, title).startswith("a = x[i]\nb = y[i]\n")
 
 
 def test_a_part_of_what_is_never_trained_is_not_chosen_for_the_reader(list_candidates):

@@ -50,6 +50,7 @@ _ASKED_IF_CHANGED = (kinds.DETACH, kinds.CREATE_GRAPH)
 _COMPUTED_AGAIN = (kinds.FORWARD_AGAIN, kinds.COMPUTE_AGAIN)
 _SAME_GRADIENTS = ("graph_grows", "gradient_changed_in_backward")  # their repairs may train alike
 _REPEATED = 2  # calls beyond the failing one that are compared, where the program's go on
+_CHANGED = "changes the gradient of backward call"
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
 
 
@@ -171,18 +172,23 @@ class Judge:
     def compare(self, judgements: list[Judgement]) -> None:
         """Reject each repair that does not train all parameters that repairs without a question do.
 
-        Before that, out-of-place edits that train as a clone does are judged as the clone is, and
+        Before that, what trains as a repair that holds does is judged as that repair is, and
         repairs that compute a loss again and change it are rejected if detaching holds and changes
         none. Clearing a list needs no question if nothing else holds: its old entries are freed.
         """
         if self.trained is None:
             return
-        copies = [j for j in judgements if j.candidate.repair == kinds.CLONE_WRITTEN and j.evidence]
-        for judgement in judgements:  # a new tensor in place of a copy that is written
-            for copy in copies if judgement.candidate.repair == kinds.OUT_OF_PLACE else ():
-                if trains_alike(copy.run, judgement.run, self.trained):
-                    judgement.status, judgement.question = copy.status, copy.question
-                    judgement.reasons, judgement.evidence = [], copy.evidence
+        for repair in [j for j in judgements if j.evidence]:
+            is_copy = repair.candidate.repair == kinds.CLONE_WRITTEN
+            for other in judgements:
+                number = self._first_changed_gradient(other.candidate, other.run)
+                is_rejected = other.reasons == [f"runs, but {_CHANGED} {number}"]
+                # A new tensor takes the place of a copy that is written.
+                is_new = is_copy and other.candidate.repair == kinds.OUT_OF_PLACE
+                is_alike = trains_alike(repair.run, other.run, self.trained)
+                if is_alike and (is_rejected or is_new) and other.run.status != "raised":
+                    other.status, other.question = repair.status, repair.question
+                    other.reasons, other.evidence = [], repair.evidence
         holding = [judgement for judgement in judgements if judgement.status in (PROVEN, OPEN)]
         if {judgement.candidate.repair for judgement in holding} == {kinds.CLEAR}:
             for judgement in holding:
@@ -312,7 +318,7 @@ class Judge:
                     return self._more_operations(candidate, expected, call)  # of new weights
                 if is_question or is_wrong_before:
                     return None
-                return f"changes the gradient of backward call {changed}"
+                return f"{_CHANGED} {changed}"
         return None
 
     def _is_compared_to_end(self, candidate: Candidate) -> bool:
@@ -380,11 +386,12 @@ class Judge:
 
     def _other_sum(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Return an objection if a combined loss is not the losses' sum, in value and gradient."""
-        pairs = zip(self._program.calls, run.calls, strict=False)
-        first = next((a.number for a, b in pairs if not equal_losses(a, b)), 1) - 1
-        if first >= len(run.calls):
+        program, new = ([c for c in r.calls if c.accumulates] for r in (self._program, run))
+        pairs = enumerate(zip(program, new, strict=False))
+        first = next((i for i, (a, b) in pairs if not equal_losses(a, b)), 0)
+        if first >= len(new):
             return None
-        total, calls, terms = run.calls[first], self._program.calls[first:], 2
+        total, calls, terms = new[first], program[first:], 2
         if candidate.repair == kinds.TOTAL_ALONE:  # the program's last loss is the sum
             calls, terms = self._program.calls[self.failing_call - 1 : self.failing_call], 1
         value, gradients = 0.0, Gradients()
@@ -435,11 +442,11 @@ class Judge:
             missing = {key for key, name in self.original.names.items() if name in named}
             if missing := missing - trained_now:
                 return f"{self._listed(missing, 'gets')} no gradient"
-        ends_early = len(run.calls) < self.failing_call
-        if ends_early and candidate.repair not in _ADDITIONS:
+        is_sum = candidate.repair in _ADDITIONS  # see _other_sum
+        if len(run.calls) < self.failing_call and not is_sum:
             return None  # see _unfinished
         missing = set()
-        calls = [] if ends_early else self._program.calls[: self.failing_call]
+        calls = [] if is_sum else self._program.calls[: self.failing_call]
         for expected, call in zip(calls, run.calls, strict=False):
             is_failing = expected.number == self.failing_call
             # A failed call has no gradients; of its repair, a gradient may be zero.

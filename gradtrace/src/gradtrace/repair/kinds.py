@@ -31,9 +31,7 @@ CLONE_WRITTEN = Repair(
     "clone_written", 13, "the written value is for this iteration only", keeps=False
 )
 CLONE_USED = Repair("clone_used", 14, "the backward pass needs the earlier value")
-DETACH_ONCE = Repair(
-    "detach_once", 14, "what the tensor was computed from is not to be trained", cuts=True
-)
+DETACH = Repair("detach", 14, "what the tensor was computed from is not to be trained", cuts=True)
 DETACH_STATE = Repair("detach_state", 15, "the state carries over, but not its graph", cuts=True)
 ADD_LOSSES = Repair("add_losses", 17, "each loss is to train all parameters that it reaches")
 DETACH_SHARED = Repair("detach_shared", 18, "each loss is to train its own parameters", cuts=True)
@@ -57,5 +55,4 @@ FORWARD_AGAIN = Repair(
 )
 OWN_INPUTS = Repair("own_inputs", 41, "both losses belong to the weights before the steps")
 STEP_LATER = Repair("step_later", 42, "the later loss is to train these parameters, too")
-DETACH = Repair("detach", 50, "the detached tensor is not to be trained", cuts=True)
 RETAIN_GRAPH = Repair("retain_graph", 90, "both backward calls are to run over the same graph")

@@ -11,12 +11,14 @@ from gradtrace.autograd.syntax import (
     Loop,
     additions,
     carried_names,
+    changes_in_place,
+    pairs_of,
     reads,
     statements_computing,
     writes,
 )
 from gradtrace.repair import kinds
-from gradtrace.repair.edits import Source, call_of, method_called
+from gradtrace.repair.edits import Edit, Source, call_of, method_called
 from gradtrace.repair.rule import Candidate, Failure, Statement, edit
 
 _DETACHED = {
@@ -119,7 +121,8 @@ def detach_attributes(failure: Failure) -> Iterator[Candidate]:
     lines: dict[tuple[kinds.Repair, Statement], list[str]] = {}
     for attribute in _attributes(failure):
         line = _DETACHED[attribute.kind].format(attribute.path, attribute.owner, attribute.name)
-        lines.setdefault((kinds.DETACH_STATE, attribute.statement), []).append(line)
+        if failure.cause != "computed_once_outside_loop":  # else only a first iteration trains it
+            lines.setdefault((kinds.DETACH_STATE, attribute.statement), []).append(line)
         if value := _initial_value(failure, attribute):
             line = f"{attribute.path} = {value}"
             lines.setdefault((kinds.RESET_STATE, attribute.statement), []).append(line)
@@ -298,28 +301,42 @@ def narrow_context(failure: Failure) -> Iterator[Candidate]:
             yield from edit(kinds.COMPUTE_AGAIN, title, source.swap_heads(block, loop))
 
 
-def detach_named_variables(failure: Failure) -> Iterator[Candidate]:
-    """Detach the variables that the advice names where they are made, or before the loop."""
+def detach_constants(failure: Failure) -> Iterator[Candidate]:
+    """Detach what outlives an iteration where it is made or stored: ``a = a.detach()``."""
+    names = failure.carried
+    verb, noun = ("are", "constants") if names[1:] else ("is", "a constant")
+    question = f"{verb} {', '.join(names)} {noun} for the loss?"
     for statement, loop in failure.loops:
         source, types = statement.source, failure.variables(statement)
-        names = [name for name in failure.carried if name in types and name not in writes(loop)]
-        lines = [_DETACHED[types[name]].format(name) for name in names]
-        making = [node for node in source.before(loop) if writes(node) & {*names}]
+        local = [name for name in names if name in types and name not in writes(loop)]
+        lines = [_DETACHED[types[name]].format(name) for name in local]
+        making = [node for node in source.before(loop) if writes(node) & {*local}]
         edits = (
             source.insert(making[-1], after=lines) if making else source.insert(loop, before=lines)
         )
-        tensors, verb = " and ".join(names), "is" if len(names) == 1 else "are"
-        question = f"{verb} {tensors} not to be trained?"
-        yield from edit(kinds.DETACH, f"detach {tensors}", edits, question)
+        yield from edit(kinds.DETACH, f"detach {' and '.join(local)}", edits, question)
+    is_untrained, made = (
+        "never_trained" in failure.diagnosis.get("facts", ()),
+        failure.at("made_at"),
+    )
+    # A state that a loss trains through is no constant, unless it is updated in place: an average.
+    if not (is_untrained or failure.cause in ("computed_once_outside_loop", "buffer_has_graph")):
+        made = [s for s in made if isinstance(s.node, ast.Expr) and changes_in_place(s.node)]
+    storing = [*(failure.at("stored_at") if made else ()), *made]
+    edits = [part for source, node, _ in storing for part in _stored(source, node, names)]
+    lines = [str(line.line) for *_, line in storing]
+    title = f"store without a graph, at line {' and '.join(lines)}"
+    yield from edit(kinds.DETACH, title, edits, None if is_untrained else question)
 
 
-def detach_where_made(failure: Failure) -> Iterator[Candidate]:
-    """Detach a tensor that depends on no trained parameter: ``self.data = layer(raw).detach()``."""
-    is_untrained = "never_trained" in failure.diagnosis.get("facts", ())
-    for source, node, line in failure.at("made_at") if is_untrained else ():
-        if isinstance(node, ast.Assign):
-            title = f"detach {source.code(node.value)} at line {line.line}"
-            yield from edit(kinds.DETACH_ONCE, title, source.call_method(node.value, "detach"))
+def _stored(source: Source, node: ast.stmt, names: list[str]) -> Iterator[Edit]:
+    """Yield the edits by which a statement stores no graph under these names."""
+    if changes_in_place(node) and source.has_own_lines(node):
+        yield from source.indent_under("with torch.no_grad():", [node])
+    for target, value in pairs_of(node) if isinstance(node, ast.Assign) else ():
+        is_named = target.rpartition(".")[2] in {name.rpartition(".")[2] for name in names}
+        if (is_named or value is getattr(node, "value", None)) and not changes_in_place(node):
+            yield from source.call_method(_entry(value), "detach")
 
 
 def keep_newest_entries(failure: Failure) -> Iterator[Candidate]:

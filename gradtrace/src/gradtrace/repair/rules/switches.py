@@ -188,7 +188,6 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
                 edits = source.replace(attribute, code)
                 yield from edit(kinds.KEEP_GRADIENT, title, edits, question)
         yield from _stacked(source, node)
-        yield from _without_numpy(failure, source, node)
 
 
 def read_after_backward(failure: Failure) -> Iterator[Candidate]:
@@ -281,34 +280,6 @@ def _stacked(source: Source, node: ast.stmt) -> Iterator[Candidate]:
                 both = [*edits, *source.remove(statement)]
                 of_both = f"{title}; without {source.code(statement)}"
                 yield from edit(kinds.KEEP_GRADIENT, of_both, both, question)
-
-
-def _without_numpy(failure: Failure, source: Source, node: ast.stmt) -> Iterator[Candidate]:
-    """Index the tensors themselves, ``y[i]`` for ``torch.from_numpy(y.data.numpy()[i])``, each."""
-    edits: list[Edit] = []
-    lines = []
-    for call in source.all(ast.Call, source.scope_of(node)):
-        if method_called(call) != "from_numpy" or not call.args:
-            continue
-        arrays = [c for c in source.all(ast.Call, call.args[0]) if method_called(c) == "numpy"]
-        parts = [part for array in arrays for part in source.replace(array, _uncut(source, array))]
-        edits += source.replace(call, source.code_with(call.args[0], parts))
-        lines.append(str(call.lineno))
-    if call_of(source, node, "from_numpy"):
-        title = f"the tensors themselves, not arrays, at line {' and '.join(lines)}"
-        yield from edit(kinds.KEEP_GRADIENT, title, edits, _question(failure))
-
-
-def _uncut(source: Source, expression: ast.expr) -> str:
-    """Return the code of the tensor of ``y.detach().cpu().numpy()`` or ``y.data.numpy()``."""
-    while True:
-        match expression:
-            case ast.Call(ast.Attribute(tensor, name)) if name in (*_CUTS, "cpu"):
-                expression = tensor
-            case ast.Attribute(tensor, "data"):
-                expression = tensor
-            case _:
-                return source.code(expression)
 
 
 def _stack(source: Source, value: ast.expr) -> str:

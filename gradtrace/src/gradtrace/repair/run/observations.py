@@ -84,7 +84,8 @@ class ObservedCall:
         unconnected: whether the losses depend on none of the tensors whose gradients it computes.
         gradients: what the call added to ``.grad``; discarded in the middle of a long run.
         truncated: what it would have added without the nodes that are older than the previous call
-            from the same site; only for the failing call of a reference run.
+            from the same site; only of a reference run, for the failing call and for gradients of
+            old weights.
         loses_gradient: of a reference run, whether an operation before it lost a gradient; None if
             it may have (:class:`~gradtrace._torch_hooks.AllowRefused`).
     """
