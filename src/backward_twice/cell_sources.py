@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 MAX_CHARACTERS = 200_000
 """The longest source that is parsed, and the most that all answers have together."""
@@ -23,58 +24,36 @@ _MAGIC = re.compile(r"^(\s*)[%!].*$", re.M)
 _EVERY_BUILTIN = frozenset(dir(builtins)) | {"__name__", "__file__", "get_ipython"}
 
 
-def parsed(source: str) -> ast.Module | None:
-    """Return the source's syntax tree without IPython magic; None if Python cannot read it.
+class Source(NamedTuple):
+    """A source as Python reads it, and its syntax tree; None if Python cannot read it."""
+
+    text: str
+    tree: ast.Module | None
+
+
+def read(source: str) -> Source:
+    """Read a source, without lines of IPython magic if Python cannot read it otherwise.
 
     The source is not trusted: it is parsed but not compiled, and deep nesting raises no exception.
-    A source of more than :data:`MAX_CHARACTERS` is not read.
+    A source of more than :data:`MAX_CHARACTERS` is not read.  The tree is cached: do not change it.
 
-    >>> parsed("def f(:") is None
-    True
-    """
-    return _read(source)[1]
-
-
-def is_python(source: str) -> bool:
-    """Whether Python can read the source as it is, without IPython.
-
-    >>> is_python("x = (7\\n     % 2)"), is_python("%time\\nx = 1")
-    (True, False)
-    """
-    text, tree = _read(source)
-    return tree is not None and text == source
-
-
-def without_magic(source: str) -> str:
-    """Return the source without lines of IPython magic, if Python cannot read it otherwise.
-
-    >>> print(without_magic("%%time\\nx = 1"))
-    pass
-    x = 1
-    """
-    return _read(source)[0]
-
-
-def _read(source: str) -> tuple[str, ast.Module | None]:
-    """Return the source as Python reads it, and its tree; None if it is too long or no Python.
-
-    The tree is cached: do not change it.  Magic is removed only if Python cannot read the source
-    otherwise, because ``%`` may continue an expression.
+    >>> read("def f(:").tree is None, read("%%time\\nx = 1").text, read("x = (7\\n     % 2)").text
+    (True, 'pass\\nx = 1', 'x = (7\\n     % 2)')
     """
     if len(source) > MAX_CHARACTERS:
-        return source, None
+        return Source(source, None)
     return _read_short(source) if len(source) <= _KEPT else _read_anew(source)
 
 
-def _read_anew(source: str) -> tuple[str, ast.Module | None]:
+def _read_anew(source: str) -> Source:
     for left_out in (False, True):
         text = _MAGIC.sub(r"\1pass", source) if left_out else source
         with warnings.catch_warnings(action="ignore"):
             try:
-                return text, ast.parse(text)
+                return Source(text, ast.parse(text))
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 continue
-    return source, None
+    return Source(source, None)
 
 
 _read_short = lru_cache(16)(_read_anew)  # of an answer several things are asked, one after another
@@ -88,7 +67,7 @@ def defined_names(source: str) -> set[str]:
     >>> sorted(defined_names("try: import numpy\\nexcept OSError:\\n def ones(n): x = n"))
     ['numpy', 'ones']
     """
-    tree = parsed(source)
+    tree = read(source).tree
     return set().union(*map(_defined, tree.body)) if tree else set()
 
 
@@ -117,7 +96,7 @@ def used_names(source: str) -> set[str]:
     >>> sorted(used_names("def f(x):\\n    y = helper(x)\\n    return np.ones(y)"))
     ['helper', 'np']
     """
-    text, tree = _read(source)
+    text, tree = read(source)
     if tree is None:
         return set()
     try:
@@ -147,7 +126,7 @@ class _Statement:
 
 def _statements(number: int, source: str) -> list[_Statement]:
     """Return the statements of the top level of cell ``number`` that define or change a name."""
-    text, tree = _read(source)
+    text, tree = read(source)
     if tree is None:
         return []
     lines = _LINE_END.split(text)  # as Python counts them: a form feed ends none
@@ -159,7 +138,7 @@ def _statements(number: int, source: str) -> list[_Statement]:
             continue
         first = min(part.lineno for part in (node, *getattr(node, "decorator_list", ())))
         part = "\n".join(lines[first - 1 : node.end_lineno])
-        if _read(part)[1] is None:  # it shares a line with others
+        if read(part).tree is None:  # it shares a line with others
             part = ast.get_source_segment(text, node)
         uses = frozenset(used_names(part) | changed)
         statements.append(_Statement((number, first), part, frozenset(names), uses))

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from backward_twice.cell_sources import defined_names, needed, used_names, without_magic
+from backward_twice.cell_sources import defined_names, needed, read, used_names
 
 
 def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any], str]) -> str:
@@ -80,7 +80,7 @@ def _cells(shell: Any) -> list[str]:
     if history is None:  # a shell that keeps none
         return []
     return [
-        without_magic(typed) if python.startswith(_CELL_MAGIC) else python
+        read(typed).text if python.startswith(_CELL_MAGIC) else python
         for python, typed in zip(history.input_hist_parsed, history.input_hist_raw, strict=False)
     ]
 

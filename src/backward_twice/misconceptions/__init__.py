@@ -20,7 +20,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from backward_twice.cell_sources import defined_names, needed, used_names, without_magic
+from backward_twice.cell_sources import defined_names, needed, read, used_names
 
 FOLDER = Path(__file__).parent
 _ALL = "..."
@@ -83,7 +83,7 @@ def with_change(question: str, title: str, change: Sequence[str]) -> Misconcepti
     answer = [line for line in lines if not line.strip().startswith("### ")]
     source = changed(answer, change, f"{question}: {title}")
     defined = defined_names(source)
-    others = [without_magic(other) for id, other in cells if id != grade_id]
+    others = [read(other).text for id, other in cells if id != grade_id]
     context = "\n".join(needed(used_names(source) - defined, others, defined))
     title_name, _, reply = title.partition(": ")
     return Misconception(title_name, reply, source, context)

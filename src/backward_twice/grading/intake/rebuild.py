@@ -20,9 +20,8 @@ from typing import Any
 from backward_twice.cell_sources import (
     MAX_CHARACTERS,
     defined_names,
-    is_python,
     needed,
-    parsed,
+    read,
     used_names,
 )
 from backward_twice.grading.intake.submissions import Rejected
@@ -132,8 +131,8 @@ def _with_rest(indices: list[int], handed: list[_Cell], master: Master) -> list[
         if part < 0 or _is_masters(handed[part], master):
             break
         beginning = "\n".join(handed[i].source for i in indices if handed[i].kind == "code")
-        is_complete = parsed(beginning) is not None and parsed(handed[part].source) is not None
-        if is_complete or parsed(f"{beginning}\n{handed[part].source}") is None:
+        is_complete = read(beginning).tree and read(handed[part].source).tree
+        if is_complete or not read(f"{beginning}\n{handed[part].source}").tree:
             break
         indices = [*indices, part]
     return indices
@@ -144,7 +143,7 @@ def _parts(code: list[str]) -> tuple[str, ...]:
     joined = "\n".join(code)
     if len(code) > _MOST_PARTS:
         return (joined,)
-    if any(parsed(part) is None for part in code) and parsed(joined) is not None:
+    if read(joined).tree and not all(read(part).tree for part in code):
         return (joined,)
     return tuple(code)
 
@@ -209,6 +208,11 @@ def _defined_elsewhere(
     return [f"only the answer cell counts, no other cell that defines {name}" for name in twice]
 
 
+def _is_python(source: str) -> bool:
+    text, tree = read(source)
+    return tree is not None and text == source
+
+
 _INSTALL = re.compile(r"^(\s*)([%!]\s*(pip|conda|mamba|uv|apt|apt-get|matplotlib)\b.*)$", re.M)
 
 
@@ -226,7 +230,7 @@ def _without_installs(
         return f"{found[1]}pass  # {found[2]}"
 
     rest = {
-        id: tuple(part if is_python(part) else _INSTALL.sub(left_out, part) for part in parts)
+        id: tuple(part if _is_python(part) else _INSTALL.sub(left_out, part) for part in parts)
         for id, parts in sources.items()
     }
     return rest, [f"not run during grading: lines with {program}" for program in programs]

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backward_twice.cell_sources import defined_names, parsed
+from backward_twice.cell_sources import defined_names, read
 from backward_twice.grading import GradingError
 from backward_twice.misconceptions import with_change
 
@@ -178,7 +178,7 @@ def _question(source: str, where: str) -> tuple[str, str]:
 
     calls = [
         node.args[0].value
-        for node in ast.walk(parsed(source) or ast.Module([]))
+        for node in ast.walk(read(source).tree or ast.Module([]))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "check"
