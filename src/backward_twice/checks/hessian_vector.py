@@ -9,7 +9,7 @@ nearly cancel.
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from backward_twice.checks.networks import output_of
+from backward_twice.checks.networks import two_layers
 from backward_twice.checks.task import Task
 
 
@@ -61,9 +61,9 @@ def _draw_curvatures(draws):
 
 
 def _run_curvatures(answer, parameters, start, x, target, steps):
-    parameters = [parameter.requires_grad_() for parameter in parameters]
-    loss = (output_of(parameters, x) - target).square().mean()
-    results = answer(loss, parameters, start, steps)
+    net = two_layers(parameters)
+    loss = (net(x) - target).square().mean()
+    results = answer(loss, list(net.parameters()), start, steps)
     return {f"curvature in step {i}": number for i, number in enumerate(results, 1)}
 
 

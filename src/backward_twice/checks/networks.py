@@ -47,9 +47,3 @@ def weights_of(**networks: nn.Module) -> dict[str, Tensor]:
         for name, tensor in module.state_dict().items()
         if not name.endswith(("running_var", "num_batches_tracked"))
     }
-
-
-def output_of(weights: Iterable[Tensor], x: Tensor) -> Tensor:
-    """Return the output of :func:`two_layers` by its formula."""
-    first, first_bias, last, last_bias = weights
-    return (x @ first.T + first_bias).tanh() @ last.T + last_bias
