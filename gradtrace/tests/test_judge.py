@@ -422,6 +422,21 @@ def test_without_candidates_nothing_is_proven():
     assert proof_text.data(Proof(ORIGINAL, listed=listed))["outcome"] == "listed"
 
 
+def test_an_error_of_other_code_leaves_nothing_to_prove():
+    """A silent finding beside it is no diagnosis of the error; a failed call is of autograd."""
+    silent = {"family": "silent", "cause": "graph_grows"}
+    other = {"status": "raised", "error": "KeyError: 'total'", "diagnosis": silent}
+    sentence = "The program raised KeyError, no error of backward(): there is nothing to prove."
+    assert proof_text.text(Proof(program(backward(1, 2.0), **other))) == sentence
+    for run in (program(failing(backward(1, 2.0)), **other), ORIGINAL):
+        assert proof_text.text(Proof(run)) == "No repair could be proven."
+
+
+def test_without_a_failure_the_text_says_what_was_examined():
+    text = proof_text.text(Proof(program(backward(1, 2.0), step(0, 1))))
+    assert "1 backward calls raised no error" in text
+
+
 class ScriptedLauncher:
     """A launcher that starts no process: it has a run for each edit, and for each reference."""
 

@@ -53,13 +53,19 @@ def _lines(proof: Proof) -> Iterator[str | Candidate]:
     """Yield the lines of the text, and a candidate where its diff belongs."""
     result = outcome(proof)
     if result == "healthy":
-        yield "There is nothing to repair: no error is raised, and a strict watch finds nothing."
+        count = f"{len(proof.original.calls)} backward calls"
+        yield f"No failure was found: {count} raised no error, and a strict watch does not warn."
         return
     if result == "unproven":
         if not proof.fails:
             yield "The program did not fail within the time of one run: raise --seconds."
             return
-        yield "No repair could be proven."
+        run, family = proof.original, (proof.original.diagnosis or {}).get("family", "silent")
+        if run.status == "raised" and family == "silent" and run.failing_call > len(run.calls):
+            name = run.error_line.partition(":")[0]
+            yield f"The program raised {name}, no error of backward(): there is nothing to prove."
+        else:
+            yield "No repair could be proven."
         if not proof.repeats:
             yield "Two runs of the program differ: seed its random numbers, so that runs compare."
     elif result == "question":
