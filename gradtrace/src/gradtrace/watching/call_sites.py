@@ -82,16 +82,16 @@ def caller_of(frame: FrameType) -> FrameType:
 def gradients_off_at(frame: FrameType) -> tuple[str, Location | None]:
     """Return the kind of a cut where gradients are off, and the line that switched them off.
 
-    It is a region around one of the running lines, or a library that they call; else None.
+    It is the innermost region of the program around a running line, or the call of a library that
+    has such a region. The line is None if the source shows none.
     """
     for running in outward(frame):
         code = running.f_code
-        if is_users(code):
-            if (region := _region_at(code, running.f_lineno)) is not None:
-                return "region", region
-        elif (cause := _cause_in(code.co_filename)) is not None:
-            caller = user_frame(running)
-            return cause, None if caller is None else Location.of(caller)
+        cause = "region" if is_users(code) else _cause_in(code.co_filename)
+        region = None if cause is None else _region_at(code, running.f_lineno)
+        if cause is not None and region is not None:
+            caller = None if cause == "region" else user_frame(running)
+            return cause, region if caller is None else Location.of(caller)
     return "region", None
 
 
