@@ -366,6 +366,6 @@ def _nodes(file: str, *kinds: type[ast.AST]) -> Iterator[Any]:
     yield from (node for node in ast.walk(tree) if isinstance(node, kinds))
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=8)
 def _parsed(text: str) -> ast.Module:
     return ast.parse(text)

@@ -1,10 +1,10 @@
-"""The call sites of operations, and whether a site is in a custom function or in PyTorch."""
+"""The call sites of operations: whether in a custom function, and where gradients are off."""
 
 import functools
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 
 import torch
 
@@ -14,6 +14,7 @@ from gradtrace.autograd.frames import STAND_IN, Location, is_users, user_frame
 from gradtrace.watching.cuts import Cut
 
 NEAR, FAR = 4, 200  # frames from an operation to the custom function that it may be in
+_MAX_REGION = 40  # frames from an operation to the region without gradients that it may be in
 _MAX_SITES = 5_000
 _CALL = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
 
@@ -32,10 +33,17 @@ class Site:
         self.cut = Cut("operation", self.location)
         self.in_optimizer = file.startswith(_torch.OPTIMIZERS)
         self.in_grad_scaler = file == _torch.GRAD_SCALER_FILE
-        self.in_gradcheck = _cause_in(file) == "numerical"
+        self._line = Location.of(frame)
+        # The kind of a cut by a region in this code; "" if the code is another library's.
+        self.cut_by_region = "region" if self.location is not None else _cause_in(file)
         self.stand_in = _CALL.replace(
             co_filename=file, co_name=STAND_IN, co_qualname=STAND_IN, co_firstlineno=frame.f_lineno
         )
+
+    @functools.cached_property
+    def region(self) -> Location | None:
+        """The innermost region without gradients around the site, as the source shows."""
+        return source.region_at(self._line, source.SWITCHED_OFF) if self.cut_by_region else None
 
 
 class Sites:
@@ -53,6 +61,20 @@ class Sites:
                 self._sites.clear()
             site = self._sites[key] = Site(frame)
         return site
+
+    def gradients_off_at(self, frame: FrameType) -> tuple[str, Location | None]:
+        """Return the kind of a cut where gradients are off, and the line that switched them off.
+
+        It is the innermost region of the program around a running line, or the call of a library
+        that has such a region. The line is None if the source shows none.
+        """
+        for running in islice(outward(frame), _MAX_REGION):
+            site = self.at(running)
+            if site.region is not None:
+                caller = None if site.location is not None else user_frame(running)
+                region = site.region if caller is None else Location.of(caller)
+                return site.cut_by_region, region
+        return "region", None
 
 
 def outward(frame: FrameType | None) -> Iterator[FrameType]:
@@ -79,31 +101,10 @@ def caller_of(frame: FrameType) -> FrameType:
     return frame.f_back or frame
 
 
-def gradients_off_at(frame: FrameType) -> tuple[str, Location | None]:
-    """Return the kind of a cut where gradients are off, and the line that switched them off.
-
-    It is the innermost region of the program around a running line, or the call of a library that
-    has such a region. The line is None if the source shows none.
-    """
-    for running in outward(frame):
-        code = running.f_code
-        cause = "region" if is_users(code) else _cause_in(code.co_filename)
-        region = None if cause is None else _region_at(code, running.f_lineno)
-        if cause is not None and region is not None:
-            caller = None if cause == "region" else user_frame(running)
-            return cause, region if caller is None else Location.of(caller)
-    return "region", None
-
-
-@functools.lru_cache(maxsize=_MAX_SITES)
-def _region_at(code: CodeType, line: int) -> Location | None:
-    return source.region_at(Location(code.co_filename, line), source.SWITCHED_OFF)
-
-
 @functools.cache
-def _cause_in(file: str) -> str | None:
-    """Return the kind of cut that a checkpoint, distribution or gradcheck makes, or None."""
-    return next((cause for name, cause in _LIBRARIES.items() if file.startswith(name)), None)
+def _cause_in(file: str) -> str:
+    """Return the kind of cut that a checkpoint, distribution or gradcheck makes, or ""."""
+    return next((cause for name, cause in _LIBRARIES.items() if file.startswith(name)), "")
 
 
 _TORCH = Path(torch.__file__).parent

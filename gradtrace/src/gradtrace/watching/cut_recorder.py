@@ -9,7 +9,7 @@ from gradtrace import _torch
 from gradtrace.autograd.frames import Location, place_of, user_location
 from gradtrace.autograd.tensors import storages_in
 from gradtrace.watching import operation_kinds as kinds
-from gradtrace.watching.call_sites import FAR, caller_of_apply, gradients_off_at, in_forward
+from gradtrace.watching.call_sites import FAR, Sites, caller_of_apply, in_forward
 from gradtrace.watching.cuts import Cut, with_origins
 from gradtrace.watching.operation_kinds import Operation, requires_grad
 from gradtrace.watching.record import Stray, Timeline, freed_by
@@ -23,8 +23,9 @@ _SAMPLE = 64  # elements of a tensor that are compared with the numbers that Pyt
 class CutRecorder:
     """Writes to a timeline where values lose their graph, and which operations use them then."""
 
-    def __init__(self, timeline: Timeline):
+    def __init__(self, timeline: Timeline, sites: Sites):
         self._timeline = timeline
+        self._sites = sites
         self._cuts = timeline.cuts
         self._off_at: Location | None = None  # the last line that switched gradients off
 
@@ -215,7 +216,7 @@ class CutRecorder:
 
     def _cut_by_mode(self, operation: Operation, output: torch.Tensor) -> Cut:
         """Return the cut of a result that was computed where gradients are off."""
-        how, region = gradients_off_at(operation.frame)
+        how, region = self._sites.gradients_off_at(operation.frame)
         region = region or self._off_at
         if how == "region" and self._updates(operation.tensors):
             return Cut("update", user_location())

@@ -61,7 +61,7 @@ class Observer(_torch_hooks.Mode):
         self._thread = threading.get_ident()
         self._chains = Chains()
         self._sites = call_sites.Sites()
-        self._cut_recorder = CutRecorder(self._timeline)
+        self._cut_recorder = CutRecorder(self._timeline, self._sites)
         self._outside = _torch.next_sequence_nr()  # when last an operation was recorded
 
     def observe(self, on: bool) -> None:
@@ -74,9 +74,9 @@ class Observer(_torch_hooks.Mode):
         self.observe(False)
         self._record = None
         self._timeline = Timeline()
-        self._cut_recorder = CutRecorder(self._timeline)
         self._chains = Chains()
         self._sites = call_sites.Sites()
+        self._cut_recorder = CutRecorder(self._timeline, self._sites)
 
     @property
     def of_this_thread(self) -> bool:
@@ -229,8 +229,8 @@ class Observer(_torch_hooks.Mode):
     def _note_edit(
         self, operation: Operation, tensor: torch.Tensor, chain: Chain | None, recording: bool
     ) -> None:
-        if operation.site.in_gradcheck:
-            return  # it moves each element there and back
+        if operation.site.cut_by_region == "numerical":
+            return  # gradcheck moves each element there and back
         sets_item = operation.kind is kinds.SET_ITEM
         # A custom function saves when its forward ends, but has its number before.
         in_custom_forward = not recording and caller_of_apply(operation.frame, FAR) is not None
