@@ -426,7 +426,7 @@ def test_an_error_of_other_code_leaves_nothing_to_prove():
     """A silent finding beside it is no diagnosis of the error; a failed call is of autograd."""
     silent = {"family": "silent", "cause": "graph_grows"}
     other = {"status": "raised", "error": "KeyError: 'total'", "diagnosis": silent}
-    sentence = "The program raised KeyError, no error of backward(): there is nothing to prove."
+    sentence = "This is no error of backward(), so nothing can be proven: KeyError: 'total'"
     assert proof_text.text(Proof(program(backward(1, 2.0), **other))) == sentence
     for run in (program(failing(backward(1, 2.0)), **other), ORIGINAL):
         assert proof_text.text(Proof(run)) == "No repair could be proven."

@@ -543,7 +543,7 @@ def test_whether_a_statistic_is_a_constant_is_asked(proof):
     """Detached after the call, a buffer trains the loss that updates it; stored so, it does not."""
     found = proof(RUNNING_STATISTIC)
     assert kinds(found) == ["detach_state", "detach"]
-    assert found.accepted[1].question == "is net.1.mean a constant for the loss?"
+    assert found.accepted[1].question == "is the loss to use net.1.mean as a constant?"
     assert "+        self.mean = (0.9 * self.mean + 0.1 * x.mean(0)).detach()" in (
         proof_text.diff(found.accepted[1].candidate).splitlines()
     )

@@ -208,7 +208,7 @@ def test_two_variables_of_the_advice_are_detached_together(list_candidates):
         ADVANTAGE, 6, carried_by="advantage, returns", made_at=2, variables=variables
     )
     both = next(one for one in listed if one.title == "detach advantage and returns")
-    assert both.question == "are advantage, returns constants for the loss?"
+    assert both.question == "is the loss to use advantage, returns as a constant?"
     (text,) = both.edits.values()
     assert "advantage = advantage.detach()\nreturns = returns.detach()\nfor" in text
 
@@ -748,7 +748,7 @@ def test_an_average_is_stored_without_a_graph_where_it_is_made_and_updated(list_
     assert edited(listed, "store without a graph, at line 1 and 4") == text.replace(
         "p.clone()", "p.clone().detach()"
     ).replace("    shadow[0].mul_", "    with torch.no_grad():\n        shadow[0].mul_")
-    assert "is shadow a constant for the loss?" in {one.question for one in listed}
+    assert "is the loss to use shadow as a constant?" in {one.question for one in listed}
     titles = {
         one.title
         for one in list_candidates(
@@ -756,6 +756,21 @@ def test_an_average_is_stored_without_a_graph_where_it_is_made_and_updated(list_
         )
     }
     assert "store without a graph, at line 1 and 4" not in titles
+
+
+def test_a_function_is_declared_differentiable_twice(list_candidates):
+    """Whether it is, no run can tell."""
+    text = (
+        "class Sine(torch.autograd.Function):\n    @staticmethod\n    @once_differentiable\n"
+        "    def backward(ctx, g):\n        return g * 2\nloss.backward()\n"
+    )
+    (removed,) = (
+        one
+        for one in list_candidates(text, 6, family="unsupported", cause="once_differentiable")
+        if one.title == "without @once_differentiable"
+    )
+    assert [*removed.edits.values()] == [text.replace("    @once_differentiable\n", "")]
+    assert "torch.autograd.gradgradcheck" in removed.doubt
 
 
 def test_what_is_computed_once_is_no_state(list_candidates):

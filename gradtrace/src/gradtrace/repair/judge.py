@@ -50,7 +50,6 @@ _ASKED_IF_CHANGED = (kinds.DETACH, kinds.CREATE_GRAPH)
 _COMPUTED_AGAIN = (kinds.FORWARD_AGAIN, kinds.COMPUTE_AGAIN)
 _SAME_GRADIENTS = ("graph_grows", "gradient_changed_in_backward")  # their repairs may train alike
 _REPEATED = 2  # calls beyond the failing one that are compared, where the program's go on
-_CHANGED = "changes the gradient of backward call"
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
 
 
@@ -181,8 +180,8 @@ class Judge:
         for repair in [j for j in judgements if j.evidence]:
             is_copy = repair.candidate.repair == kinds.CLONE_WRITTEN
             for other in judgements:
-                number = self._first_changed_gradient(other.candidate, other.run)
-                is_rejected = other.reasons == [f"runs, but {_CHANGED} {number}"]
+                changes = [reason.partition(" of ")[0] for reason in other.reasons]
+                is_rejected = changes == ["runs, but changes the gradient"]
                 # A new tensor takes the place of a copy that is written.
                 is_new = is_copy and other.candidate.repair == kinds.OUT_OF_PLACE
                 is_alike = trains_alike(repair.run, other.run, self.trained)
@@ -318,7 +317,7 @@ class Judge:
                     return self._more_operations(candidate, expected, call)  # of new weights
                 if is_question or is_wrong_before:
                     return None
-                return f"{_CHANGED} {changed}"
+                return f"changes the gradient of backward call {changed}"
         return None
 
     def _is_compared_to_end(self, candidate: Candidate) -> bool:

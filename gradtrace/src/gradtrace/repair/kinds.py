@@ -31,7 +31,7 @@ CLONE_WRITTEN = Repair(
     "clone_written", 13, "the written value is for this iteration only", keeps=False
 )
 CLONE_USED = Repair("clone_used", 14, "the backward pass needs the earlier value")
-DETACH = Repair("detach", 14, "what the tensor was computed from is not to be trained", cuts=True)
+DETACH = Repair("detach", 14, "the loss uses the tensor as a constant", cuts=True)
 DETACH_STATE = Repair("detach_state", 15, "the state carries over, but not its graph", cuts=True)
 ADD_LOSSES = Repair("add_losses", 17, "each loss is to train all parameters that it reaches")
 DETACH_SHARED = Repair("detach_shared", 18, "each loss is to train its own parameters", cuts=True)

@@ -53,8 +53,8 @@ def _lines(proof: Proof) -> Iterator[str | Candidate]:
     """Yield the lines of the text, and a candidate where its diff belongs."""
     result = outcome(proof)
     if result == "healthy":
-        count = f"{len(proof.original.calls)} backward calls"
-        yield f"No failure was found: {count} raised no error, and a strict watch does not warn."
+        calls = f"{len(proof.original.calls)} backward calls"
+        yield f"No failure was found: {calls} raised no error, and a strict watch does not warn."
         return
     if result == "unproven":
         if not proof.fails:
@@ -62,8 +62,7 @@ def _lines(proof: Proof) -> Iterator[str | Candidate]:
             return
         run, family = proof.original, (proof.original.diagnosis or {}).get("family", "silent")
         if run.status == "raised" and family == "silent" and run.failing_call > len(run.calls):
-            name = run.error_line.partition(":")[0]
-            yield f"The program raised {name}, no error of backward(): there is nothing to prove."
+            yield f"This is no error of backward(), so nothing can be proven: {run.error_line}"
         else:
             yield "No repair could be proven."
         if not proof.repeats:

@@ -304,8 +304,7 @@ def narrow_context(failure: Failure) -> Iterator[Candidate]:
 def detach_constants(failure: Failure) -> Iterator[Candidate]:
     """Detach what outlives an iteration where it is made or stored: ``a = a.detach()``."""
     names = failure.carried
-    verb, noun = ("are", "constants") if names[1:] else ("is", "a constant")
-    question = f"{verb} {', '.join(names)} {noun} for the loss?"
+    question = f"is the loss to use {', '.join(names)} as a constant?"
     for statement, loop in failure.loops:
         source, types = statement.source, failure.variables(statement)
         local = [name for name in names if name in types and name not in writes(loop)]
@@ -324,8 +323,7 @@ def detach_constants(failure: Failure) -> Iterator[Candidate]:
         made = [s for s in made if isinstance(s.node, ast.Expr) and changes_in_place(s.node)]
     storing = [*(failure.at("stored_at") if made else ()), *made]
     edits = [part for source, node, _ in storing for part in _stored(source, node, names)]
-    lines = [str(line.line) for *_, line in storing]
-    title = f"store without a graph, at line {' and '.join(lines)}"
+    title = f"store without a graph, at line {' and '.join(str(s.line.line) for s in storing)}"
     yield from edit(kinds.DETACH, title, edits, None if is_untrained else question)
 
 

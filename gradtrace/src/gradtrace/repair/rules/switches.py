@@ -169,11 +169,6 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
                 continue
             edits = source.drop_call(call)
             yield from edit(kinds.KEEP_GRADIENT, title, edits, of_cut)
-            match call.func.value:
-                case ast.Call(func=ast.Attribute(value=tensor, attr=name)) if name in _CUTS:
-                    edits = source.replace(call, source.code(tensor))
-                    title = f"without .{name}().{method_called(call)}() at line {place.line}"
-                    yield from edit(kinds.KEEP_GRADIENT, title, edits, of_cut)
             for operand in _operands(source, call.func.value):
                 if is_cut_off and not _OLD.search(operand.id):
                     continue  # nothing says that a part of what is never trained is meant
@@ -325,6 +320,16 @@ def open_regions(failure: Failure) -> Iterator[Candidate]:
             if _REGIONS.search(source.code(decorator)):
                 title = f"without @{source.code(decorator)}"
                 yield from edit(kinds.KEEP_GRADIENT, title, source.remove_line(decorator), question)
+
+
+def twice_differentiable(failure: Failure) -> Iterator[Candidate]:
+    """Remove ``@once_differentiable`` where a program declares its own functions."""
+    edits: list[Edit] = []
+    for source in failure.sources if failure.cause == "once_differentiable" else ():
+        decorators = itertools.chain(*(f.decorator_list for f in source.all(ast.FunctionDef)))
+        for mark in (d for d in decorators if "once_differentiable" in source.code(d)):
+            edits += source.remove_line(mark)
+    yield from edit(kinds.KEEP_GRADIENT, "without @once_differentiable", edits)
 
 
 def without_inference_mode(failure: Failure) -> Iterator[Candidate]:

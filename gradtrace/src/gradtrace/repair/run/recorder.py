@@ -146,8 +146,7 @@ class Recorder(Listener):
             )
         if self._refused is not None:
             self._running.loses_gradient = self._refused.loses_gradient
-        is_of_old_weights = bool(self._running.stale_leaves)
-        if self._refused and (is_of_old_weights or number == self._limits.failing_call):
+        if self._refused and (self._running.stale_leaves or number == self._limits.failing_call):
             self._running.truncated = self._truncated(outputs, operations, site)
         self._last_at[site] = call.sequence_nr
         self.run.events.append(self._running)
