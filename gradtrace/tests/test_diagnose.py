@@ -645,6 +645,29 @@ opt = torch.optim.SGD([alpha], 0.1)
 for p, q in zip(base.parameters(), other.parameters()):
     p += alpha * q.detach()
 """
+GRADIENT_IN_A_FUNCTIONS_FORWARD = """
+class Relax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, net, z):
+        slope, = torch.autograd.grad(net(z).sum(), z)
+        return z - slope
+net = nn.Linear(3, 1)
+Relax.apply(net, nn.Linear(2, 3)(torch.ones(1, 2)))
+"""
+GRADIENT_OF_WHAT_IS_OFF_IN_FORWARD = (
+    GRADIENT_IN_A_FUNCTIONS_FORWARD.replace(
+        "        slope", "        with torch.enable_grad(): e = net(z)\n        slope"
+    )
+    .replace("net(z).sum()", "e.sum()")
+    .replace("z - slope", "z")
+    .replace(
+        "(ctx, net, z):\n",
+        """\
+(ctx, net, z):
+        z = z * 1
+""",
+    )
+)
 TWO_LOSSES_OF_A_GENERATOR = """
 encoder, generator = nn.Linear(3, 2), nn.Linear(2, 3)
 opt_g = torch.optim.SGD(generator.parameters(), 0.1)
@@ -685,6 +708,8 @@ error.backward()
         (UNITS_EDITED, "change blocks[k]['down'].weight under torch.no_grad(), because"),
         (AVERAGED_BEFORE_THE_FIRST_STEP, "change old under torch.no_grad(), because"),
         (LEARNED_MIXTURE, "write into p.clone()"),
+        (GRADIENT_IN_A_FUNCTIONS_FORWARD, "take z = z.clone().requires_grad_() under"),
+        (GRADIENT_OF_WHAT_IS_OFF_IN_FORWARD, "take z = z.clone().requires_grad_() under"),
         (STATE_BESIDE_THE_LOSS, "h = h.detach(); c = c.detach()"),
         (EACH_ENTRY_USED_BEFORE, "detach v where"),
     ],
@@ -695,6 +720,56 @@ def test_the_advice_leaves_no_parameter_without_gradient(run, program, advice, s
     if program is DICT_OF_LOSSES:
         tensor = "outputs[1]" if strict else "the output of actor"
         assert found.fix.startswith(f"detach {tensor} where"), found.text()
+
+
+ONE_LINE_FOR_TWO_LOSSES = """
+def apply(opt, loss, keep=None):
+    opt.zero_grad()
+    loss.backward(retain_graph=keep)
+    opt.step()
+G, D = nn.Linear(2, 3), nn.Linear(3, 1)
+og, od = torch.optim.SGD(G.parameters(), 0.1), torch.optim.SGD(D.parameters(), 0.1)
+def learn(keep):
+    fake = G(torch.randn(4, 2))
+    d_loss = D(fake).mean()
+    apply(od, d_loss, keep)
+    g_loss = -D(fake).mean()
+    apply(og, g_loss)
+learn(None)
+"""
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_the_caller_is_named_of_a_line_that_two_losses_share(run, strict):
+    _, found, _ = run(_HEAD + ONE_LINE_FOR_TWO_LOSSES, strict=strict)
+    assert (_line(found.began_at), [*map(_line, found.began_through)]) == (5, [12])
+    assert "12  apply(od, d_loss, keep)" in found.text()
+    assert found.fix.startswith("detach fake where d_loss reads it (line 11),")
+    stepped = (
+        ONE_LINE_FOR_TWO_LOSSES.replace("learn(None)", "learn(True)")
+        .replace(
+            "    apply(od",
+            "    g_loss = -D(torch.tanh(D.bias) * fake.detach()).mean()\n    apply(od",
+        )
+        .replace("    g_loss = -D(fake).mean()\n", "")
+    )
+    _, found, _ = run(_HEAD + stepped, strict=strict)
+    assert found.cause == "optimizer_step_between_backwards"
+    assert (_line(found.began_at), [*map(_line, found.began_through)]) == (6, [13])
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_the_call_is_named_that_requests_an_unused_input_beside_used_ones(run, strict):
+    net = """
+def task(net, x):
+    return gradients(net[0](x).mean(), [*net.parameters()])
+def gradients(loss, parameters):
+    return torch.autograd.grad(loss, parameters)
+net, loss = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)), None
+task(net, torch.ones(1, 3))
+"""
+    _, found, _ = run(_HEAD + net, strict=strict)
+    assert (found.cause, _line(found.began_at)) == ("unused_input", 6)
 
 
 @pytest.mark.parametrize("strict", [True, False])

@@ -147,6 +147,30 @@ def user_location() -> Location | None:
     return None if frame is None else Location.of(frame)
 
 
+def user_path() -> dict[CodeType, int]:
+    """Return the running instruction of each function of the user, outermost first."""
+    return {f.f_code: f.f_lasti for f in reversed([*user_frames(sys._getframe(1))])}
+
+
+def parting(
+    path: Mapping[CodeType, int], other: Mapping[CodeType, int]
+) -> tuple[CodeType | None, list[Location]]:
+    """Return the function in which two paths part, and the lines of the first one down to it.
+
+    The lines begin with the innermost one. If its function is not in the other path, or has the
+    same callers there, no other line follows.
+    """
+    ways = [dict(_with_line(*pair) for pair in way.items()) for way in (path, other)]
+    parted = {code for code, line in ways[0].items() if ways[1].get(code) != line}
+    lines, code = list[Location](), None
+    for code in reversed(ways[0]):
+        lines.append(Location(code.co_filename, ways[0][code]))
+        parted.discard(code)
+        if code not in other or not parted:
+            break
+    return code, lines
+
+
 def raised_by_the_program(error: BaseException) -> bool:
     """Whether the program raised this error while gradtrace's code was running.
 

@@ -55,19 +55,22 @@ def find(frame: FrameType, lenient: bool = False) -> Detachment | None:
     return None if detachments is None else detachments[0]
 
 
-def value_of(frame: FrameType, expression: ast.expr) -> Any:
+def value_of(frame: FrameType | None, expression: str) -> Any:
     """Return what a name, attribute or entry of a container in the running function refers to.
 
     No code is run; the value is None if the source does not show it.
     """
-    reader = _Reader.of(frame)
-    value = _UNKNOWN if reader is None else reader._value(expression)
+    reader = None if frame is None or not expression else _Reader.of(frame)
+    if reader is None:
+        return None
+    value = reader._value(ast.parse(expression, mode="eval").body)
     return None if value is _UNKNOWN else value
 
 
-def tensors_read(frame: FrameType, expressions: Iterable[ast.expr]) -> list[torch.Tensor]:
+def tensors_read(frame: FrameType | None, expressions: Iterable[ast.expr]) -> list[torch.Tensor]:
     """Return the tensors that require grad from which the running function computes expressions."""
-    reader, tensors = _Reader.of(frame), list[torch.Tensor]()
+    reader = None if frame is None else _Reader.of(frame)
+    tensors: list[torch.Tensor] = []
     pending: list[Any] = [] if reader is None else [*expressions]
     for node in pending:
         assert reader is not None

@@ -317,6 +317,15 @@ def lines_that_assign(scope: ast.AST | None, name: str) -> list[int]:
     ]
 
 
+def lines_that_read(frame: FrameType, name: str, span: range) -> list[int]:
+    """Return the lines of a span of the running function that read its variable's last value."""
+    scope = scope_of(frame)
+    assigned = max((n for n in lines_that_assign(scope, name) if n in span), default=0)
+    nodes = (node for node in own_nodes(scope) if isinstance(node, ast.Name))
+    reading = {n.lineno for n in nodes if n.id == name and isinstance(n.ctx, ast.Load)}
+    return sorted(line for line in reading if line in span and line > assigned)
+
+
 def root_of(name: str) -> str:
     """Return the variable at the start of an expression such as ``model.layers[0]``."""
     return re.split(r"[.\[]", name)[0]

@@ -115,6 +115,7 @@ def build_diagnosis(family: str, criterion: Criterion, evidence: Evidence) -> Di
         confidence,
         evidence.raised_at,
         began_at=evidence.began_at,
+        began_through=evidence.began_through,
         made_at=evidence.made_at,
         made_through=evidence.made_through,
         stored_at=evidence.stored_at,

@@ -20,7 +20,8 @@ class Diagnosis:
     """The explanation of an error; :mod:`gradtrace.explaining.causes` lists families and causes.
 
     ``raised_at`` is the user's line that raised, or in which a silent failure was found.
-    ``began_at`` is the line where it began: the call that freed the graph, the change, or the cut.
+    ``began_at`` is the line where it began: the call that freed the graph, the change, or the cut;
+    ``began_through`` are the calls that led to it, if other losses share that line.
     ``made_at`` is the line that created the tensor involved, ``made_through`` the calls that led
     to it, and ``carried_by`` the variables that hold it, to one of which the line ``stored_at``
     gave a value. If unknown, ``made_through`` is empty, and each of the others is None.
@@ -34,6 +35,7 @@ class Diagnosis:
     confidence: str
     raised_at: Location | None
     began_at: Location | None = None
+    began_through: tuple[Location, ...] = ()
     made_at: Location | None = None
     made_through: tuple[Location, ...] = ()
     stored_at: Location | None = None
@@ -83,6 +85,7 @@ class Diagnosis:
         more = f"{self._names.get('strict', _STRICT)} {_MORE}"
         rows = [
             ("began:", _line(self.began_at)),
+            *(("", f"called from {_line(call)}") for call in self.began_through),
             ("made:", _line(self.made_at)),
             *(("", f"called from {call}") for call in calls),
             ("stored:", _line(self.stored_at)),

@@ -236,14 +236,14 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         self._observe(inside)
         timeline = self._record.timeline
         if inside and timeline.closure_ran:  # the optimizer has modified its parameters since
-            timeline.stepped(optimizer, frames.user_location())
+            timeline.stepped(optimizer, frames.user_location(), frames.user_path())
         timeline.closure_ran = True
 
     @guarded
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         self._observe(True)
         timeline = self._record.timeline
-        timeline.stepped(optimizer, frames.user_location())
+        timeline.stepped(optimizer, frames.user_location(), frames.user_path())
         if self._observer is not None and self._observer.of_this_thread:
             self._report(silent.after_step(timeline, optimizer))
 

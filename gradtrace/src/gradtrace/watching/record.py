@@ -96,6 +96,7 @@ class OptimizerStep:
     last_call: int
     storages: frozenset[int] | None
     gradients: int = 0
+    path: dict[CodeType, int] = field(default_factory=dict)  # as of a backward call
 
     def changed(self, storage: int) -> bool:
         """Whether the step may have modified a storage."""
@@ -177,6 +178,7 @@ class Modification:
     by_optimizer: bool = False
     by_library: bool = False  # by code of PyTorch that a line of the program called
     of_a_view: bool = False  # of a tensor that is a view of another
+    path: dict[CodeType, int] = field(default_factory=dict)  # of an optimizer's step
 
 
 @dataclass(eq=False)
@@ -343,7 +345,12 @@ class Timeline:
             return self.calls[-1] if self.calls else None
         return next((call for call in self.calls if call.number > number), None)
 
-    def stepped(self, optimizer: torch.optim.Optimizer, location: Location | None) -> None:
+    def stepped(
+        self,
+        optimizer: torch.optim.Optimizer,
+        location: Location | None,
+        path: dict[CodeType, int] | None = None,
+    ) -> None:
         storages, gradients = None, 0
         if self.observed:  # those that have a gradient now
             with _torch.no_torch_function():
@@ -354,7 +361,9 @@ class Timeline:
         now = _torch.next_sequence_nr()
         self.optimizers.add(optimizer)
         reference = weakref.ref(optimizer)
-        step = OptimizerStep(reference, location, now, self.last_call, storages, gradients)
+        step = OptimizerStep(
+            reference, location, now, self.last_call, storages, gradients, path or {}
+        )
         self.steps.append(step)
         self.last_write = now
 
@@ -394,9 +403,9 @@ class Timeline:
     def edits_since(self, sequence_nr: int, storage: int) -> Iterator[Modification]:
         """Yield a storage's modifications since operation ``sequence_nr``, oldest first."""
         steps = (
-            Modification(step.location, step.sequence_nr, None, step.last_call, by_optimizer=True)
-            for step in _since(sequence_nr, self.steps)
-            if step.changed(storage)
+            Modification(s.location, s.sequence_nr, None, s.last_call, True, path=s.path)
+            for s in _since(sequence_nr, self.steps)
+            if s.changed(storage)
         )
         edits = [*_since(sequence_nr, self._edits.get(storage, ())), *steps]
         return iter(sorted(edits, key=lambda edit: edit.sequence_nr))

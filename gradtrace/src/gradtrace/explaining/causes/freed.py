@@ -143,14 +143,14 @@ CAUSES = (
             " {tensor|the shared part} was computed from",
         ),
         Fix(
-            "detach {tensor|the shared part} where {first|the first loss} reads it,"
+            "detach {tensor|the shared part} where {first|the first loss} reads it{at|},"
             " {because|because the optimizer of that loss does not train it}",
             needs=("first_trains_others",),
             otherwise="add the losses and call backward() once, if both losses must train"
             " {tensor|the shared part}",
         ),
         Fix(
-            "detach {tensor|the shared part} where {second|the second loss} reads it,"
+            "detach {tensor|the shared part} where {second|the second loss} reads it{at|},"
             " {because|because the optimizer of that loss does not train it}",
             needs=("second_trains_others",),
             otherwise="recompute {it|the shared part} for {second|the second loss}, if that"

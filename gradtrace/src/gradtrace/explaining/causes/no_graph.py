@@ -40,6 +40,13 @@ _IN_PLACE = Fix(
     needs=("cut_by_update",),
 )
 
+_IN_FORWARD = Unproven(
+    "take {asked|x} = {asked|x}.clone().requires_grad_() under torch.enable_grad(), and compute all"
+    " up to this call in the same block, because forward() of a custom function records nothing,"
+    " so that no tensor there has a graph",
+    needs=("in_a_functions_forward",),
+)
+
 CAUSES = (
     Cause(
         "no_graph",
@@ -83,6 +90,7 @@ CAUSES = (
             " (Lightning: Trainer(inference_mode=False))",
             needs=("in_inference_mode",),
         ),
+        _IN_FORWARD,
         Fix("run the forward pass outside torch.no_grad(), or under torch.enable_grad()"),
     ),
     Cause(
@@ -179,6 +187,7 @@ CAUSES = (
             " p.requires_grad]",
             needs=("frozen",),
         ),
+        _IN_FORWARD,
         Unproven(
             "call requires_grad_(True) on {it|the tensor} before the forward pass, or leave"
             " {it|the tensor} out of the inputs"

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from traceback import walk_tb
-from types import FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from gradtrace import _torch
-from gradtrace.autograd import frames
+from gradtrace.autograd import frames, source
 from gradtrace.autograd.frames import Location, is_users, user_frames
 from gradtrace.explaining.evidence.carriers import Holder, filled_at, name_of
-from gradtrace.watching.call_sites import outward
+from gradtrace.watching.call_sites import FAR, caller_of_apply, outward
 from gradtrace.watching.record import BackwardCall, Timeline
 
 
@@ -37,6 +37,8 @@ class Evidence:
     frame: FrameType | None
     exception: BaseException
     began_at: Location | None = None
+    began_through: tuple[Location, ...] = ()  # the calls that led to that line, innermost first
+    parted_in: CodeType | None = None
     made_at: Location | None = None
     made_through: tuple[Location, ...] = ()  # the calls that led to that line, innermost first
     stored_at: Location | None = None
@@ -67,6 +69,12 @@ class Evidence:
         return function if function is not None and frames.belongs_to_user(function) else None
 
     @property
+    def in_a_functions_forward(self) -> bool:
+        """Whether forward() of a custom function runs, in which PyTorch disables gradients."""
+        caller = caller_of_apply(self.frame, FAR)
+        return caller is not None and caller.f_code.co_filename != _torch.CHECKPOINT_FILE
+
+    @property
     def in_a_closure(self) -> bool:
         """Whether an optimizer's step called the function that failed, as L-BFGS does."""
         callers = outward(self.frame and self.frame.f_back)
@@ -82,6 +90,26 @@ class Evidence:
         """Return the names of the variables that hold these tensors."""
         ids = {id(tensor) for tensor in tensors}
         return name_of(variable for variable in self.variables if id(variable.value) in ids)
+
+    def _begin_at(self, event: Any) -> None:
+        """Set ``began_at``, and the callers of that line if the failed call has others."""
+        failed = {} if self.call is None else self.call.path
+        self.began_at, (self.parted_in, lines) = event.location, frames.parting(event.path, failed)
+        self.began_through = tuple(lines[1:])
+
+    def read_at(self, variables: Iterable[Holder], later: bool) -> str | None:
+        """Return the lines that read a variable before or after ``began_at``, as text.
+
+        They are lines of the function in which the ways to that line and to the failed call part.
+        """
+        frame = next((f for f in user_frames(self.frame) if f.f_code is self.parted_in), None)
+        names = {v.name for v in variables if v.frame is frame}
+        place = [self.began_at, *self.began_through][-1]
+        if frame is None or place is None or len(names) != 1 or frame.f_lineno <= place.line:
+            return None
+        first, last = (place.line + 1, frame.f_lineno) if later else (1, place.line)
+        lines = source.lines_that_read(frame, names.pop(), range(first, last + 1))
+        return f" (line {' and '.join(map(str, lines))})" if lines else None
 
     def _locate(self, sequence_nr: int) -> None:
         """Set ``made_at`` to the line that ran the operation of this number, if it is known."""

@@ -65,7 +65,8 @@ class ModifiedEvidence(Evidence):
         self._leaves = storages_in(leaves_of(self._live))
         self.edits = list(self.timeline.edits_since(self.saved_by, self.storage))
         self.edit = self.edits[0] if self.edits else None
-        self.began_at = self.edit.location if self.edit else None
+        if self.edit is not None:
+            self._begin_at(self.edit)
         names = {name for *_, name in self._candidates}
         if self.began_at is None and names and (self.holder is None or len(names) == 1):
             self.began_at = self._candidates[0][0]
@@ -353,29 +354,20 @@ class LeafEvidence(TextEvidence):
         self.by_a_layer = frame.f_code.co_filename.startswith(_torch.LAYERS)
         detached = source.receiver_at(self.raised_at, "detach_")
         written = names_written([self.raised_at]) or carriers.without_index(detached or "")
-        changed = [*frame.f_locals.values()] if self.by_a_layer else [self._value_of(written)]
-        ids = {id(value) for value in changed}
+        value = lost_graph.value_of(self.frame, written)
+        ids = {*map(id, frame.f_locals.values())} if self.by_a_layer else {id(value)}
         held = [v for v in self.variables if id(v.value) in ids]
-        named = [v for v in held if v.name == written]
-        self.names = {
-            "it": (carriers.name_of(held) if self.by_a_layer else None) or written or None
-        }
-        self.made_at = self._filled_at([*named, *held])
-        loop = None if self.frame is None else source.loop_around(self.frame)
-        targets = set() if loop is None else syntax.targets_of(loop)
-        self.in_a_loop_over_views = self.names["it"] in targets
+        by_layer = carriers.name_of(held) if self.by_a_layer else None
+        self.names = {"it": by_layer or written or None}
+        self.made_at = self._filled_at(sorted(held, key=lambda v: v.name != written))
         writes = [] if self.raised_at is None else source.writes_at(self.raised_at)
         self.began_at = self.raised_at if writes else None
-        values = [value for write in writes for value in written_values(write.node)]
-        if self.frame is not None and held and not self.by_a_layer:
+        loops = [loop for write in writes for loop in write.loops]
+        self.in_a_loop_over_views = any(written in syntax.targets_of(loop) for loop in loops)
+        if held and not self.by_a_layer:
+            values = [value for write in writes for value in written_values(write.node)]
             read = lost_graph.tensors_read(self.frame, values)
-            self._judge(held[0].value, [t for t in read if t is not held[0].value], writes)
-
-    def _value_of(self, name: str) -> Any:
-        """Return the value of a variable, attribute or entry of the running function."""
-        if self.frame is None or not name:
-            return None
-        return lost_graph.value_of(self.frame, ast.parse(name, mode="eval").body)
+            self._judge(value, [tensor for tensor in read if tensor is not value], writes)
 
     def _judge(self, leaf: Any, read: list[Any], writes: Iterable[source.Write]) -> None:
         """Find out whether the change updates a parameter of a module, and from what.

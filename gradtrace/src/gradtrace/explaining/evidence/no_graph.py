@@ -83,7 +83,10 @@ class NoGraphEvidence(Evidence):
         frozen = [v.value for v in self.variables if self.frozen and not v.value.requires_grad]
         trained = Training(self.timeline, storages_in(frozen)).held(frozen)
         holders = {id(v.value): v for v in sorted(self.variables, key=lambda v: bool(v.owners))}
-        return {"it": name, "trained": name_of(holders[id(tensor)] for tensor in trained)}
+        asked = {id(tensor) for tensor in self.inputs}
+        own = (v for v in self.variables if v.frame is self.frame and id(v.value) in asked)
+        names = name_of(holders[id(tensor)] for tensor in trained)
+        return {"it": name, "trained": names, "asked": name_of(own)}
 
     def _is_cut(self, *kinds: str) -> bool:
         return self.cut is not None and self.cut.how in kinds
@@ -240,7 +243,9 @@ class AskedEvidence(Evidence):
             # What was detached may be another tensor, from which this one was computed.
             named = [v for v in self.variables if v.value is off[0]]
             self.began_at = next(filter(None, map(filled_at, named)), self.began_at)
-        if self.cut is None and not off:
+        if self.others_take_part and not off:
+            self.began_at = self.raised_at
+        elif self.cut is None and not off:
             once = self.differentiated_once
             self.began_at = self._computed_at() if once is None else once.location
             self.made_at = self._filled_at([] if self.unused is None else [self.unused])
@@ -308,4 +313,4 @@ class AskedEvidence(Evidence):
         last, copy = self.unused and name_of([self.unused]), self.names_of(self._leaves)
         ids = {id(tensor) for tensor in self.of_views}
         whole = tensors_of((v for v in self.variables if id(v.value) in ids), None)
-        return {"it": name, "last": last or name, "copy": copy, "whole": whole}
+        return {"it": name, "last": last or name, "asked": name, "copy": copy, "whole": whole}

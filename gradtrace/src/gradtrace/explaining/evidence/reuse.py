@@ -53,7 +53,7 @@ class ReuseEvidence(Evidence):
             raise NoEvidence
         self.first = self.entries[0]
         self.freeing = self.earlier[self.first]
-        self.began_at = self.freeing.location
+        self._begin_at(self.freeing)
         self._locate(self._number(self.first))
         self.stored_at = self._filled_at([*self.naming, *self.carriers])
 
@@ -82,7 +82,8 @@ class ReuseEvidence(Evidence):
         in_one = self.frame is not None and self.frame.f_code is functions[-1] and not several
         places = (self.began_at, self.raised_at) if in_one else (None, None)
         first, second = (
-            next((v.name for v in self.variables if v.node in loss), None)
+            next((v.name for v in self.variables[::-1] if v.node in loss and not v.owners), None)
+            or next((v.name for v in self.variables if v.node in loss), None)
             or source.receiver_at(place, "backward")
             for loss, place in zip(losses, places, strict=True)
         )
@@ -91,6 +92,7 @@ class ReuseEvidence(Evidence):
         return {
             "it": carriers.name_of(self.naming),
             "tensor": self.tensor,
+            "at": self.read_at(self.naming, not self.first_trains_others),
             "emptied": carriers.emptied(self.naming),
             "trained": self.names_of(self.trained_only_there),
             "detached": carriers.detached(self.carriers, self._as_leaves),
