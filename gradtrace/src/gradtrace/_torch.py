@@ -101,6 +101,15 @@ def edges_of(node: LiveNode) -> tuple[tuple[LiveNode | None, int], ...]:
     return edges if type(edges) is tuple else edges.next_functions
 
 
+def summands(node: LiveNode) -> list[tuple[tuple[LiveNode, int], int]]:
+    """Return the edges of an addition or subtraction with their signs; none for other nodes."""
+    sign = {"AddBackward0": 1, "SubBackward0": -1}.get(type(node).__name__)
+    if sign is None or node._saved_alpha != 1:
+        return []
+    signed = zip(edges_of(node), (1, sign), strict=True)
+    return [((inner, place), factor) for (inner, place), factor in signed if inner is not None]
+
+
 def grad_fn_of(tensor: torch.Tensor) -> LiveNode | None:
     """Return the node that computed a tensor; None for a leaf, or for a view that lost its node."""
     try:

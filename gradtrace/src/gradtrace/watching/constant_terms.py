@@ -47,6 +47,12 @@ class ConstantTerms:
         self.added: dict[int, Cut] = {}  # the constants' cuts, by the numbers of the additions
         self.calls: dict[Location, int] = {}  # the first backward call whose loss has the term
         self.subtracted: dict[int, Cut] = {}  # by the numbers of the subtractions
+        # By their identity, the leaves made of such values since the last backward call, and the
+        # lines of those that the call reached.
+        self.leaves: dict[int, Cut] = {}
+        self.reached: dict[int, Location] = {}
+        self.used: set[Location] = set()  # whose leaves' gradients the program has read
+        self.of_leaves: dict[Location, list[float]] = {}  # the numbers in the first one
         self._read: dict[float, Cut] = {}  # by the number that Python read
 
     def __len__(self) -> int:
@@ -70,6 +76,11 @@ class ConstantTerms:
         # A common one would match the 0.0 with which a sum begins.
         for number in uncommon_numbers(value) if type(value) is float else ():
             bounded(self._read, _MAX_NUMBERS)[number] = cut
+
+    def note_leaf(self, leaf: torch.Tensor, cut: Cut | None) -> None:
+        """Store the cut of the values from which a new leaf was made."""
+        if cut is not None and cut.location is not None:
+            bounded(self.leaves, _MAX_NUMBERS)[_torch.tensor_identity(leaf)] = cut
 
     def note_subtraction(self, operation: Operation, cut: Cut) -> None:
         """Store the cut of a constant that is subtracted, as a baseline or a maximum is."""

@@ -10,14 +10,13 @@ from gradtrace.autograd.frames import Location, place_of, user_location
 from gradtrace.autograd.tensors import storages_in
 from gradtrace.watching import operation_kinds as kinds
 from gradtrace.watching.call_sites import FAR, Sites, caller_of_apply, in_forward
-from gradtrace.watching.cuts import Cut, with_origins
+from gradtrace.watching.cuts import Cut, elements_of, with_origins
 from gradtrace.watching.operation_kinds import Operation, requires_grad
 from gradtrace.watching.record import Stray, Timeline, freed_by
 
 _RANKS = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # of kinds of cuts: likely causes first
 _EXPLICIT = ("detach", "data", "copy")  # cuts of one tensor
 _SELECTING = ("Embedding", "Gather", "Index", "IndexSelect")  # operations that take indices
-_SAMPLE = 64  # elements of a tensor that are compared with the numbers that Python read
 
 
 class CutRecorder:
@@ -39,6 +38,7 @@ class CutRecorder:
             if not was_on and isinstance(tensor, torch.nn.Parameter):
                 self._note_unfrozen(tensor)
             cut = self._cuts.get(tensor)
+            self._timeline.terms.note_leaf(tensor, cut)
             if cut is not None and self._timeline.suspects:
                 self._cuts.set_memory(tensor, cut)
             self._cuts.forget(tensor)
@@ -88,7 +88,7 @@ class CutRecorder:
         timeline.terms.note_cut(unused, exit_cut, timeline.last_call)
         if timeline.suspects:
             is_shared = tensor.numel() > 0 and not isinstance(values, (float, list))
-            self._cuts.set_read(_elements(tensor) if is_shared else values, exit_cut)
+            self._cuts.set_read(elements_of(tensor) if is_shared else values, exit_cut)
             exit_cut.feeds = in_forward(frame)
             if tensor.requires_grad:
                 timeline.cut_off([tensor], exit_cut, meant=False)
@@ -115,6 +115,8 @@ class CutRecorder:
         Masks and labels do not count, because a program may choose with any network.
         """
         timeline = self._timeline
+        if operation.kind is kinds.COPY:  # the result is a leaf
+            self._note_copy(operation, output)
         if not timeline.suspects:
             return
         node = _torch.grad_fn_of(output)
@@ -133,16 +135,25 @@ class CutRecorder:
             if any(tensor.is_leaf and tensor.requires_grad for tensor in operation.tensors):
                 for earlier in with_origins(cut for cut in cuts if not cut.feeds):
                     earlier.feeds = True
-        elif operation.kind is kinds.COPY:  # the result is a leaf
+        elif operation.kind is kinds.COPY:
             copy = Cut("copy", user_location())
             timeline.cut_off(operation.tensors, copy, meant=False)
             self._cuts.set_memory(output, cuts[0] if cuts else copy)
+
+    def _note_copy(self, operation: Operation, output: torch.Tensor) -> None:
+        """Record the cut of the values that a new leaf copies."""
+        terms, timeline = self._timeline.terms, self._timeline
+        cut = next(filter(None, map(self._cuts.get, operation.tensors)), None)
+        if any(map(requires_grad, operation.tensors)):
+            cut = Cut("copy", user_location())
+            terms.note_cut(_unused(operation.tensors), cut, timeline.last_call)
+        terms.note_leaf(output, cut or timeline.left)
 
     def _cut_of(self, tensor: torch.Tensor) -> Cut | None:
         """Return the cut of a value, also one that returned from Python or NumPy, or None."""
         cut = self._known(tensor) or self._came_back([tensor], tensor)
         if cut is None and tensor.is_leaf and tensor.device.type == "cpu":
-            cut = self._of_numbers(_elements(tensor))
+            cut = self._of_numbers(elements_of(tensor))
         return cut
 
     def _of_numbers(self, values: object) -> Cut | None:
@@ -193,6 +204,9 @@ class CutRecorder:
             return Cut("copy", user_location())
         if not torch.is_grad_enabled():
             return self._cut_by_mode(operation, output)
+        pairs = zip(operation.tensors, operation.versions, strict=True)
+        if any(t is output and _torch.version_of(t) == version for t, version in pairs):
+            return None  # passed on without a change, as by broadcast_tensors()
         cut = operation.site.cut
         if cut.location is None:  # the site is a library's, which the user's line called
             cut = Cut("operation", user_location())
@@ -278,11 +292,6 @@ def _unused(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return the tensors whose graph no backward call has freed."""
     nodes = ((tensor, _torch.grad_fn_of(tensor)) for tensor in tensors)
     return [tensor for tensor, node in nodes if node is not None and freed_by(node) is None]
-
-
-def _elements(tensor: torch.Tensor) -> list[float]:
-    """Return the first elements of a tensor as numbers."""
-    return tensor.detach().flatten()[:_SAMPLE].tolist()
 
 
 def _has_derivative(operation: Operation, output: torch.Tensor) -> bool:

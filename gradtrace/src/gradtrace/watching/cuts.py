@@ -22,6 +22,7 @@ V = TypeVar("V")
 
 _MAX_CUTS = 20_000  # entries of each table
 _MAX_NUMBERS = 64  # of one list
+_SAMPLE = 64  # elements of a tensor that are compared with the numbers that Python read
 _COMMON = 1_000  # a number with at most three decimals may be written in the program
 
 
@@ -120,6 +121,11 @@ class Cuts:
     def use(self, node: _torch.LiveNode, cuts: list[Cut]) -> None:
         """Record that a node's operation used values with these cuts."""
         bounded(self.used)[_torch.sequence_nr(node)] = cuts
+
+
+def elements_of(tensor: torch.Tensor) -> list[float]:
+    """Return the first elements of a tensor as numbers."""
+    return tensor.detach().flatten()[:_SAMPLE].tolist()
 
 
 def uncommon_numbers(values: object) -> Iterator[float]:

@@ -201,12 +201,10 @@ class Observer(_torch_hooks.Mode):
 
     def _note_output(self, operation: Operation, output: torch.Tensor, chain: Chain | None) -> None:
         timeline, kind, tensors = self._timeline, operation.kind, operation.tensors
-        if kind is not kinds.GRAD_ATTRIBUTE:
+        if kind is kinds.GRAD_ATTRIBUTE:
+            timeline.note_gradient_read(tensors[0])
+        else:
             timeline.cuts.forget(output, tensors)
-        elif (place := timeline.made_and_reached.get(id(tensors[0]))) is not None:
-            timeline.calls_of_made[place] = 0  # the program uses such gradients itself
-        if kind is kinds.GRAD_ATTRIBUTE and (stray := timeline.strays.get(id(tensors[0]))):
-            stray.is_read = True
         if not output.requires_grad:
             self._cut_recorder.note_cut(operation, output)
             return

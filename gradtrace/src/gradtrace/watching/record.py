@@ -388,6 +388,15 @@ class Timeline:
         cuts = [cut for number in used.keys() & numbers for cut in used[number]]
         self.fed |= with_origins(filter(None, (*cuts, *map(self.cuts.of_memory, leaves))))
 
+    def note_gradient_read(self, leaf: torch.Tensor) -> None:
+        """Record that the program itself uses the gradient of a leaf."""
+        if (place := self.made_and_reached.get(id(leaf))) is not None:
+            self.calls_of_made[place] = 0
+        if (stray := self.strays.get(id(leaf))) is not None:
+            stray.is_read = True
+        if (place := self.terms.reached.get(id(leaf))) is not None:
+            self.terms.used.add(place)
+
     def came_back(self, cut: Cut) -> None:
         """Mark a cut as unintended: the program made a new tensor from the value it had read."""
         for cuts in self.suspects.values():

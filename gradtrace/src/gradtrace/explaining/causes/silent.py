@@ -5,6 +5,10 @@ from functools import partial
 from gradtrace.explaining.causes.table import LIKELY, Cause, Criterion, Fix, Unproven
 from gradtrace.explaining.causes.unsupported import USE_REENTRANT
 
+_IN_PYTORCH = (
+    "use PyTorch operations in place of .item(), torch.tensor and numpy: combine tensors with"
+    " torch.stack or torch.cat. Leave out requires_grad = True on the result"
+)
 _silent = partial(Cause, "silent")
 
 CRITERIA = {
@@ -84,8 +88,7 @@ CAUSES = (
             needs=("set_data",),
         ),
         Fix(
-            "use PyTorch operations in place of .item(), torch.tensor and numpy: combine tensors"
-            " with torch.stack or torch.cat. Leave out requires_grad = True on the result",
+            _IN_PYTORCH,
             needs=("cut_by_copy",),
             otherwise="take {it|these parameters} out of the optimizer, if no training is intended",
         ),
@@ -144,6 +147,7 @@ CAUSES = (
         "constant_term",
         "a term of this loss was detached, or read as a number, before it was added, so it trains"
         " nothing",
+        Unproven(_IN_PYTORCH, needs=("new_leaf",)),
         Fix(
             "add the term itself, without detach(), .data, .item() or numpy, if it is to be"
             " trained",
@@ -186,8 +190,12 @@ CAUSES = (
     ),
     _silent(
         "zero_derivative",
-        "{it|some trained parameters} reach this loss only through an operation whose derivative is"
-        " zero, such as round() or sign(), so their gradient is zero",
+        "{it|some trained parameters} reach this loss only where its derivative is zero, as in"
+        " round(x) or x + (y - x), so their gradient is zero",
+        Unproven(
+            "detach the difference, x + (y - x).detach(), because the two gradients of x cancel",
+            needs=("cancels",),
+        ),
         Unproven(
             "pass the gradient on as if the operation were the identity: replace x.round() by"
             " x + (x.round() - x).detach()"

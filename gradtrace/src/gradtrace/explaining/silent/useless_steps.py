@@ -24,20 +24,49 @@ _FLAT = frozenset(
 
 
 def zero_derivatives(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield a finding if parameters reach the loss only through operations of derivative zero."""
+    """Yield findings if parameters reach the loss only where its derivative is zero.
+
+    That is so for the input of an operation such as ``round()``, and for x in ``x + (y - x)``.
+    """
     flat = {i for i, node in enumerate(graph.live) if type(node).__name__ in _FLAT}
-    if not flat:
-        return
-    roots = [i for i, users in enumerate(graph.users) if not users]
-    receiving = reachable(graph.links, roots, flat)
-    unreached = [leaf for i, leaf in graph.leaves.items() if i not in receiving]
-    if untrained := Training(graph.timeline, graph.call.leaves).held(unreached):
-        ids = set(map(id, untrained))
-        cut_off = [i for i, leaf in graph.leaves.items() if id(leaf) in ids]
-        # The node nearest to the parameters must change; one nearer to the loss need not.
-        nearest = graph.live[max(flat & leading_to(cut_off, graph.users))]
-        made_at = graph.timeline.line_of(_torch.sequence_nr(nearest))
-        yield graph.finding("zero_derivative", made_at, carried_by=names_of(untrained))
+    remaining = _without_cancelled(graph)
+    reported: set[int] = set()
+    for zero, changed, facts in ((flat, {}, ()), ({*remaining}, remaining, ("cancels",))):
+        if not zero:
+            continue
+        roots = [i for i, users in enumerate(graph.users) if not users]
+        links = [changed.get(i, successors) for i, successors in enumerate(graph.links)]
+        receiving = reachable(links, roots, flat)
+        unreached = [leaf for i, leaf in graph.leaves.items() if i not in receiving]
+        untrained = Training(graph.timeline, graph.call.leaves).held(unreached)
+        ids = set(map(id, untrained)) - reported
+        if ids:
+            reported |= ids
+            cut_off = [i for i, leaf in graph.leaves.items() if id(leaf) in ids]
+            # The node nearest to the parameters must change; one nearer to the loss need not.
+            nearest = graph.live[max(zero & leading_to(cut_off, graph.users))]
+            made_at = graph.timeline.line_of(_torch.sequence_nr(nearest))
+            names = names_of(leaf for leaf in untrained if id(leaf) in ids)
+            yield graph.finding("zero_derivative", made_at, carried_by=names, facts=facts)
+
+
+def _without_cancelled(graph: PendingBackward) -> dict[int, list[int]]:
+    """Return the links of sums such as ``x + (y - x)`` without those to x, which cancel."""
+    links = {}
+    for i, node in enumerate(graph.live):
+        inner = _torch.summands(node)
+        if not inner or len(graph.users[i]) != 1:
+            continue
+        (user,) = graph.users[i]
+        outer = dict(_torch.summands(graph.live[user]))
+        sign = outer.pop((node, 0), 0)
+        for edge, factor in outer.items():
+            if sign and factor + sign * sum(f for e, f in inner if e == edge) == 0:
+                for j in (user, i):
+                    edges = [e for e in _torch.edges_of(graph.live[j]) if e[0] is not None]
+                    pairs = zip(edges, graph.links[j], strict=True)
+                    links[j] = [successor for e, successor in pairs if e != edge]
+    return links
 
 
 def note_gradients(graph: PendingBackward) -> None:

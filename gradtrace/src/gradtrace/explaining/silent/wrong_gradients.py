@@ -9,7 +9,7 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import module_of, names_of, place_of, user_frame
+from gradtrace.autograd.frames import Location, module_of, names_of, place_of, user_frame
 from gradtrace.autograd.matching_names import named_like
 from gradtrace.autograd.nodes import ALIVE
 from gradtrace.autograd.saved import describe
@@ -18,6 +18,7 @@ from gradtrace.autograd.traversal import roots_of, upstream, walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training, storages_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
+from gradtrace.watching.cuts import Cut, elements_of
 from gradtrace.watching.record import OF_SCALED_TAG, SCALED_TAG, Timeline, parameters_of
 from gradtrace.watching.running_sums import with_scaled
 
@@ -57,19 +58,21 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
     it is not reported.
     """
     timeline, terms = graph.timeline, graph.timeline.terms
+    leaves = _new_leaves(graph)
     if not len(terms) or terms.subtracted.keys() & graph.numbers:
         return
     trained = frozenset().union(*map(storages_of, timeline.optimizers)) & graph.call.leaves
     retaining = [c.leaves for c in timeline.calls if c.keeps_graph and c is not graph.call]
     for place, value in terms.detached.items():
-        if value is not None and value.roots & graph.numbers.keys():
+        # A leaf that requires grad is meant to be trained, also beside the graph of its value.
+        is_used = value is not None and value.roots & graph.numbers.keys()
+        if is_used and place not in terms.reached.values():
             terms.calls[place] = _NEVER
-    for number in terms.added.keys() & graph.numbers:
-        cut = terms.added.pop(number)
+    added = terms.added.keys() & graph.numbers
+    for i, cut in (*((graph.numbers[n], terms.added.pop(n)) for n in added), *leaves.items()):
         line = cut.location
-        assert line is not None  # note_addition() stores no other cut
+        assert line is not None  # note_addition() and note_leaf() store no other cut
         value = terms.detached.setdefault(line, None)
-        i = graph.numbers[number]
         if value is None or cut.number < value.first or not value.leaves & trained:
             continue
         if not _is_linear(i, graph) or source.is_conditional(line):
@@ -79,9 +82,36 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
         if is_meant or any(c >= value.leaves for c in retaining):
             continue
         first = terms.calls.setdefault(line, graph.call.number)
+        if i in leaves and not _is_remade(graph.leaves[i], line, graph):
+            continue
         if any(first <= step.last_call < graph.call.number for step in timeline.steps):
             terms.calls[line] = _NEVER
-            yield graph.finding("constant_term", line)
+            yield graph.finding("constant_term", line, facts=("new_leaf",) if i in leaves else ())
+
+
+def _new_leaves(graph: PendingBackward) -> dict[int, Cut]:
+    """Return the leaves that were made since the last call of values without a graph."""
+    terms = graph.timeline.terms
+    made, terms.leaves = terms.leaves, {}
+    terms.reached.clear()
+    leaves = {}
+    for i, leaf in graph.leaves.items() if made else ():
+        cut = made.get(_torch.tensor_identity(leaf))
+        if cut is not None and cut.location is not None:
+            leaves[i], terms.reached[id(leaf)] = cut, cut.location
+            terms.detached.setdefault(cut.location, None)
+    return leaves
+
+
+def _is_remade(leaf: torch.Tensor, line: Location, graph: PendingBackward) -> bool:
+    """Whether a leaf has other values than the first one of its line, and nobody uses its gradient.
+
+    A value that never changes may not depend on the parameters.
+    """
+    terms, values = graph.timeline.terms, elements_of(leaf)
+    if terms.of_leaves.setdefault(line, values) == values or line in terms.used:
+        return False
+    return not Training(graph.timeline, graph.call.leaves).held([leaf])
 
 
 def still_scaled(graph: PendingBackward) -> Iterator[Diagnosis]:
