@@ -101,12 +101,13 @@ def edges_of(node: LiveNode) -> tuple[tuple[LiveNode | None, int], ...]:
     return edges if type(edges) is tuple else edges.next_functions
 
 
+SUMS = {"AddBackward0": 1, "SubBackward0": -1}  # with the sign of the second input
+
+
 def summands(node: LiveNode) -> list[tuple[tuple[LiveNode, int], int]]:
-    """Return the edges of an addition or subtraction with their signs; none for other nodes."""
-    sign = {"AddBackward0": 1, "SubBackward0": -1}.get(type(node).__name__)
-    if sign is None or node._saved_alpha != 1:
-        return []
-    signed = zip(edges_of(node), (1, sign), strict=True)
+    """Return the edges of an addition or subtraction with their signs; none with ``alpha=``."""
+    signs = (1, SUMS[type(node).__name__]) if node._saved_alpha == 1 else ()
+    signed = zip(edges_of(node), signs, strict=False)
     return [((inner, place), factor) for (inner, place), factor in signed if inner is not None]
 
 

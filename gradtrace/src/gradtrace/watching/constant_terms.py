@@ -1,8 +1,9 @@
 """Terms of a loss that are constants, although they were computed from trained parameters.
 
-A term such as ``loss + penalty.item()`` is found when the loss calls backward(). Only then is the
-line that detached it, or read it as a number, examined: its next value is stored with the graph
-that it loses, which shows what the term would train, and whether another call uses that graph.
+A term such as ``loss + penalty.item()``, or a new leaf made of such a number, is found when the
+loss calls backward(). Only then is the line that detached it, or read it as a number, examined: its
+next value is stored with the graph that it loses, which shows what the term would train, and
+whether another call uses that graph.
 """
 
 import ast

@@ -87,7 +87,8 @@ class OptimizerStep:
     """A step of an optimizer, and the storages that it may have modified.
 
     ``storages`` is None if they were not recorded; it may then have modified all parameters.
-    ``gradients`` is a hash of the identities of the tensors that are its gradients.
+    ``gradients`` is a hash of the identities of the tensors that are its gradients; a step is
+    ``is_empty`` if there are none, or all of them are zero.
     """
 
     optimizer: weakref.ref[torch.optim.Optimizer]
@@ -97,6 +98,7 @@ class OptimizerStep:
     storages: frozenset[int] | None
     gradients: int = 0
     path: dict[CodeType, int] = field(default_factory=dict)  # as of a backward call
+    is_empty: bool = False
 
     def changed(self, storage: int) -> bool:
         """Whether the step may have modified a storage."""
@@ -351,18 +353,25 @@ class Timeline:
         location: Location | None,
         path: dict[CodeType, int] | None = None,
     ) -> None:
-        storages, gradients = None, 0
+        storages, gradients, is_empty = None, 0, False
         if self.observed:  # those that have a gradient now
             with _torch.no_torch_function():
-                used = [p for p in parameters_of(optimizer) if p.grad is not None]
-                storages, gradients = storages_in(used), hash(tuple(id(p.grad) for p in used))
+                pairs = [
+                    (p, gradient)
+                    for p in parameters_of(optimizer)
+                    if (gradient := p.grad) is not None
+                ]
+                storages = storages_in(p for p, _ in pairs)
+                gradients = hash(tuple(id(gradient) for _, gradient in pairs))
+                with contextlib.suppress(RuntimeError):  # they may have no values
+                    is_empty = not any(bool(gradient.any()) for _, gradient in pairs)
             if self.steps and self.steps[-1].storages == storages:
                 storages = self.steps[-1].storages  # one object for equal sets
         now = _torch.next_sequence_nr()
         self.optimizers.add(optimizer)
         reference = weakref.ref(optimizer)
         step = OptimizerStep(
-            reference, location, now, self.last_call, storages, gradients, path or {}
+            reference, location, now, self.last_call, storages, gradients, path or {}, is_empty
         )
         self.steps.append(step)
         self.last_write = now

@@ -14,7 +14,7 @@ from gradtrace.autograd.traversal import leading_to, reachable
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.watching.record import Timeline, parameters_of
+from gradtrace.watching.record import BackwardCall, Timeline, parameters_of
 
 _STEPS = 4  # of one optimizer, between which its gradients were never cleared
 # Nodes that return a gradient of zero for every input.
@@ -53,13 +53,14 @@ def zero_derivatives(graph: PendingBackward) -> Iterator[Diagnosis]:
 def _without_cancelled(graph: PendingBackward) -> dict[int, list[int]]:
     """Return the links of sums such as ``x + (y - x)`` without those to x, which cancel."""
     links = {}
-    for i, node in enumerate(graph.live):
-        inner = _torch.summands(node)
-        if not inner or len(graph.users[i]) != 1:
+    sums = {i for i, node in enumerate(graph.live) if type(node).__name__ in _torch.SUMS}
+    single = ((i, graph.users[i][0]) for i in sums if len(graph.users[i]) == 1)
+    for i, user in single:
+        if user not in sums:
             continue
-        (user,) = graph.users[i]
+        inner = _torch.summands(graph.live[i])
         outer = dict(_torch.summands(graph.live[user]))
-        sign = outer.pop((node, 0), 0)
+        sign = outer.pop((graph.live[i], 0), 0)
         for edge, factor in outer.items():
             if sign and factor + sign * sum(f for e, f in inner if e == edge) == 0:
                 for j in (user, i):
@@ -122,11 +123,19 @@ def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterat
         yield finding("gradients_not_cleared", steps[-1].location, calls[-1].location, names)
     elif (
         timeline.cleared.get(optimizer, 0) > numbers[-2]  # its own parameters were reached
-        and all(step.storages == frozenset() for step in all_steps)
+        and all(step.is_empty for step in all_steps)
+        and all(_is_zeroed(timeline, gradient, calls[-1]) for _, gradient in pairs)
         and type(optimizer).__module__.startswith("torch.")  # it reads only .grad
         and not any(map(_torch.has_hooks, parameters_of(optimizer)))  # they may have stepped
     ):
         yield finding("gradients_cleared_early", steps[-1].location, calls[-1].location)
+
+
+def _is_zeroed(timeline: Timeline, gradient: torch.Tensor, call: BackwardCall) -> bool:
+    """Whether a line such as ``zero_grad()`` has changed a gradient in place after this call."""
+    edits = timeline.edits_since(call.sequence_nr - 1, storage_of(gradient)[0])
+    later = (edit.location for edit in edits if edit.last_call >= call.number)
+    return any(location is not None and "zero" in location.text for location in later)
 
 
 def _is_written(timeline: Timeline, gradient: torch.Tensor, since: int) -> bool:

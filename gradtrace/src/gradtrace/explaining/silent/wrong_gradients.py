@@ -19,7 +19,13 @@ from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training, storages_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.cuts import Cut, elements_of
-from gradtrace.watching.record import OF_SCALED_TAG, SCALED_TAG, Timeline, parameters_of
+from gradtrace.watching.record import (
+    OF_SCALED_TAG,
+    SCALED_TAG,
+    BackwardCall,
+    Timeline,
+    parameters_of,
+)
 from gradtrace.watching.running_sums import with_scaled
 
 _NEVER = 2**63  # a call that no program reaches
@@ -51,6 +57,7 @@ def used_without_graph(graph: PendingBackward) -> Iterator[Diagnosis]:
 def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield findings about terms of this loss that were detached, or read, before they were added.
 
+    So were new leaves that were made of such values, whose gradient the program does not read.
     They would train parameters of this loss, and no other call has used their graph in two
     iterations. Values of earlier iterations do not count, nor do the parts of
     ``soft + (hard - soft).detach()`` or ``x / 2 + (x / 2).detach()``, which are meant. A loss from
@@ -196,7 +203,8 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
 
     An example is a generator that feeds a discriminator. Both losses called backward() since the
     gradients were cleared. A step of the other optimizer between the calls, or their names, show
-    which optimizer each loss is meant for.
+    which optimizer each loss is meant for. If the discriminator's loss leaks into the generator,
+    its name must, and the generator's loss must not train the discriminator.
     """
     if optimizer not in timeline.cleared:
         return
@@ -204,23 +212,28 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
     since = timeline.calls_since(timeline.cleared[optimizer])
     followed = [call for call in since if call.leaves & storages]
     links = [
-        (call, feeding, is_fed)
+        (call, partner, own is downstream, is_fed)
         for call in since
-        for x, y, is_fed in call.links
-        if y() is optimizer and (feeding := x()) is not None
+        for upstream, downstream, is_fed in call.links
+        for own, other in ((downstream, upstream), (upstream, downstream))
+        if own() is optimizer and (partner := other()) is not None
     ]
-    for other, feeding, is_fed in links:
-        foreign = storages_of(feeding)
-        numbers = [s.last_call for s in timeline.steps if s.optimizer() is feeding]
-        names = {o: names_of(parameters_of(o)) or "" for o in (optimizer, feeding)}
+    for other, partner, is_downstream, is_fed in links:
+        foreign = storages_of(partner)
+        numbers = [s.last_call for s in timeline.steps if s.optimizer() is partner]
+        names = {o: names_of(parameters_of(o)) or "" for o in (optimizer, partner)}
         steps = {s.optimizer(): s.location.text for s in timeline.steps if s.location is not None}
         described = {o: f"{name} {steps.get(o)}" for o, name in names.items()}
-        for own in (c for c in followed if not c.leaves & foreign):
+        for own in followed:
             # A loss that compares two networks may be meant for both.
             has_stepped = is_fed and any(other.number <= n < own.number for n in numbers)
             lines = [call.location.text if call.location else "" for call in (own, other)]
-            named = [named_like(line, described) for line in lines]
-            if has_stepped or named == [optimizer, feeding]:
+            named = [named_like(line, described) for line in lines] == [optimizer, partner]
+            if not is_downstream:
+                leaks = has_stepped and named and _is_discarded(timeline, own, partner)
+            else:
+                leaks = (has_stepped or named) and not own.leaves & foreign
+            if leaks:
                 adds_up = [c.location for c in followed].count(own.location) > 1
                 yield finding(
                     "gradient_leaks",
@@ -228,8 +241,17 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
                     other.location,
                     names[optimizer],
                     facts=("adds_up",) if adds_up else () if has_stepped else ("together",),
-                    own=module_of(parameters_of(feeding), parameters_of(optimizer)),
+                    own=module_of(parameters_of(partner), parameters_of(optimizer)),
                 )
+
+
+def _is_discarded(timeline: Timeline, call: BackwardCall, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an optimizer's gradients from an earlier call of this line were cleared unused."""
+    storages, cleared = storages_of(optimizer), timeline.cleared.get(optimizer, 0)
+    same_line = (c for c in timeline.calls if c.location == call.location and c.leaves & storages)
+    earlier = [c.number for c in same_line if c.number < cleared]
+    steps = (s.last_call for s in timeline.steps if s.optimizer() is optimizer)
+    return bool(earlier) and not any(earlier[-1] <= number < cleared for number in steps)
 
 
 def note_optimizers(graph: PendingBackward) -> None:
