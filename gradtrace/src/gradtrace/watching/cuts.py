@@ -71,22 +71,29 @@ class Cuts:
     """
 
     def __init__(self) -> None:
-        self._cuts: dict[int, tuple[torch.Size, Cut]] = {}
+        # The third value is whether gradients were off where the tensor was computed.
+        self._cuts: dict[int, tuple[torch.Size, Cut, bool]] = {}
         self._memory: dict[int, tuple[_torch.StorageReference, Cut]] = {}  # by storage
         self._read: dict[float, Cut] = {}  # by the number that Python read
         self.used: dict[int, list[Cut]] = {}  # by the number of the node that used the values
 
     def get(self, tensor: torch.Tensor) -> Cut | None:
-        shape, cut = self._cuts.get(_torch.tensor_identity(tensor)) or (None, None)
+        shape, cut, _ = self._cuts.get(_torch.tensor_identity(tensor)) or (None, None, False)
         return cut if cut is not None and shape == tensor.shape else None
+
+    def computed_without_gradients(self, tensor: torch.Tensor) -> bool:
+        """Whether gradients were off where a tensor with a cut was computed."""
+        *_, off = self._cuts.get(_torch.tensor_identity(tensor)) or (False,)
+        return off
 
     def of(self, storages: Collection[int]) -> Cut | None:
         """Return the latest cut of a gradient or detached copy of these storages, or None."""
-        cuts = (cut for _, cut in reversed(self._cuts.values()) if cut.of & {*storages})
+        cuts = (cut for _, cut, _ in reversed(self._cuts.values()) if cut.of & {*storages})
         return next(cuts, None)
 
     def set(self, tensor: torch.Tensor, cut: Cut) -> None:
-        bounded(self._cuts)[_torch.tensor_identity(tensor)] = tensor.shape, cut
+        key, off = _torch.tensor_identity(tensor), not torch.is_grad_enabled()
+        bounded(self._cuts)[key] = tensor.shape, cut, off
 
     def forget(self, tensor: torch.Tensor, inputs: Iterable[torch.Tensor] = ()) -> None:
         """Delete the cut stored for a result's address, unless the result is one of the inputs."""

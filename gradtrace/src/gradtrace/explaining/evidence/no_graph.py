@@ -71,9 +71,11 @@ class NoGraphEvidence(Evidence):
         numbers = [call.number for call in self.timeline.calls if call is not self.call]
         is_recent = self.timeline.left_after == max(numbers, default=0)
         cut, left = self.timeline.cuts.get(output), self.timeline.left if is_recent else None
+        if cut is None or self.timeline.cuts.computed_without_gradients(output):
+            return cut or left
         # If a value with a graph was read, only a constant was computed without gradients.
-        is_constant = cut is not None and cut.how == "region" and left is not None and left.unused
-        return left if cut is None or is_constant else cut
+        is_constant = cut.how == "region" and left is not None and left.unused
+        return left if is_constant else cut
 
     @cached_property
     def names(self) -> Mapping[str, str | None]:
