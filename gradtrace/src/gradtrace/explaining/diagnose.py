@@ -38,15 +38,19 @@ NAMING_EVIDENCE: dict[str, type[Evidence]] = {
     "leaf_reshaped": modified.ReshapedEvidence,
     "double_backward_unsupported": function.SecondDerivativeEvidence,
     "no_grad_region": no_graph.InferenceEvidence,
-    "copied_with_graph": no_graph.CopiedEvidence,
+    "copied_with_graph": no_graph.RefusedEvidence,
+    "optimizer_of_result": no_graph.RefusedEvidence,
+    "hook_without_gradient": no_graph.RefusedEvidence,
+    "inference_tensor_changed": no_graph.InferenceEvidence,
     "numpy_of_graph": no_graph.NumpyEvidence,
     "vmap_writes_in_place": modified.LeafEvidence,
     "grad_of_result": no_graph.StoredEvidence,
     "function_returns_wrong_gradients": function.ReturnedEvidence,
     "checkpoint_differs": function.RecomputedEvidence,
 }
-# Outside of a backward pass, a program that computes with a .grad of None raises the last two.
-_KINDS = (RuntimeError, AttributeError, TypeError)
+# Outside of a backward pass, a program that computes with a .grad of None raises the next two, and
+# an optimizer that is created with an operation's result the last one.
+_KINDS = (RuntimeError, AttributeError, TypeError, ValueError)
 
 
 def failure(

@@ -23,11 +23,14 @@ from gradtrace.explaining.evidence.carriers import (
     tensors_of,
     without_index,
 )
+from gradtrace.explaining.evidence.modified import names_written
 from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.watching.call_sites import in_forward
 from gradtrace.watching.cuts import Cut
 from gradtrace.watching.operation_kinds import tensors_in
 from gradtrace.watching.record import BackwardCall, freed_by
+
+_FREEZES = r".*\.requires_grad(_\(False\)| = False)"
 
 
 class NoGraphEvidence(Evidence):
@@ -57,7 +60,7 @@ class NoGraphEvidence(Evidence):
         if self.in_inference_mode or (self.began_at is None and self.gradients_are_off):
             self.began_at = source.region_around(self.frame, source.GRADIENTS_DISABLED)
         elif self.began_at is None and self.frozen:
-            self.began_at = source.only_line(self.frame, r".*\.requires_grad(_\(False\)| = False)")
+            self.began_at = source.only_line(self.frame, _FREEZES)
 
     def _by_a_function(self) -> Cut | None:
         """Return the cut in a custom function, if that line computed a gradient with a graph."""
@@ -143,24 +146,35 @@ class NoGraphEvidence(Evidence):
 
 
 class InferenceEvidence(TextEvidence):
-    """Evidence about an operation that needs a tensor that inference mode has created."""
+    """Evidence about a tensor, created in inference mode, that is needed or changed outside."""
 
     made_in_inference_mode = True
 
     def __post_init__(self) -> None:
         self.began_at = source.only_line(self.frame, r"torch\.inference_mode(\(\))?")
         values = (variable.value for variable in self.variables)
-        self.names = {"it": self.names_of(value for value in values if value.is_inference())}
+        created = (value for value in values if value.is_inference())
+        self.names = {"it": names_written([self.raised_at]) or self.names_of(created)}
 
 
-class CopiedEvidence(TextEvidence):
-    """Evidence about a tensor with a graph in an object that was to be copied."""
+class RefusedEvidence(TextEvidence):
+    """Evidence about a tensor that the copy of an object, an optimizer or a hook refused."""
 
     def __post_init__(self) -> None:
         *_, (frame, _) = walk_tb(self.exception.__traceback__)
-        holders = [v for v in self.variables if v.value is frame.f_locals.get("self")]
-        self.names = {"it": name_of(holders), "detached": detached(holders)}
-        self.began_at = self._filled_at(holders)
+        tensor = frame.f_locals.get("param", frame.f_locals.get("self"))  # of an optimizer first
+        holders = [v for v in self.variables if v.value is tensor]
+        if frame.f_code.co_name != "__deepcopy__":  # then the variable of the call is enough
+            holders = [v for v in holders if not v.owners][:1] or holders
+        leaves = detached(holders, as_leaves=True)
+        self.names = {"it": name_of(holders), "detached": detached(holders), "leaves": leaves}
+        cut = self.timeline.cuts.get(tensor) if isinstance(tensor, torch.Tensor) else None
+        if cut is not None:
+            self.began_at = cut.location
+        elif isinstance(tensor, torch.nn.Parameter):
+            self.began_at = source.only_line(self.frame, _FREEZES)
+        else:
+            self.began_at = self._filled_at(holders)
 
 
 class NumpyEvidence(TextEvidence):
