@@ -190,3 +190,20 @@ def test_a_homework_reads_nothing_of_the_exam(private):
     output = result["cells"][0]["output"]
     assert output == "REACHED []\n", output
     assert result["points"] == result["max_points"]
+
+
+LISTING = """
+import sys
+from backward_twice import checks
+from backward_twice.grading.sandbox.forget import forget_folder, load_questions
+forget_folder()
+listed = []
+sys.addaudithook(lambda event, given: event == "os.listdir" and listed.append(given[0]))
+load_questions(["memory_hunt"])  # which imports modules that nothing else does
+print("backward_twice.checks.witness" in sys.modules, checks.__path__[0] in listed)
+"""
+
+
+def test_to_load_questions_lists_no_folder():
+    """A freed list stays in memory: a homework that reads all of it would find an exam's name."""
+    assert run(CHECKOUT, "-c", LISTING).stdout == "True False\n"

@@ -135,13 +135,14 @@ def test_a_notebook_s_language(box):
         box,
         "import asyncio\nawait asyncio.sleep(0)\n'awaited'",
         "%time x = 1",
-        "!echo from the shell",
+        "def run(word):\n    !printf 'from {word}\\377'; exit 7\nrun('the shell')\n_exit_code",
         "from IPython.display import HTML\nHTML('<b>bold</b>')",
         "from gradtrace import explain, snapshot, trace, watch",
     )
     assert [result["error"] for result in results] == [None] * 6
     assert "'awaited'" in results[0]["output"]
     assert "time" in results[1]["output"]
+    assert "from the shell" in results[2]["output"] and "]: 7" in results[2]["output"]
     assert observed(results[-1]) == DOUBLED
 
 

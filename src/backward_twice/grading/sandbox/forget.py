@@ -8,6 +8,7 @@ may belong to an exam, and their folder is not listed, because a list would cont
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -19,11 +20,21 @@ from backward_twice.checks import Task
 _FOLDER = Path(checks.__file__).parent
 
 
+class _Unlisted:
+    """Finds a module that exercises share without listing the folder, as Python would."""
+
+    @staticmethod
+    def find_spec(name: str, _: Any = None) -> ModuleSpec | None:
+        file = _FOLDER / f"{name.rpartition('.')[2]}.py"
+        return spec_from_file_location(name, file) if file.is_file() else None
+
+
 def load_questions(exercises: Iterable[str]) -> None:
     """Load the modules of these exercises, and keep only the part of each question that asks it.
 
     An exercise without a module is skipped: asking for its questions raises.
     """
+    sys.path_importer_cache[checks.__path__[0]] = _Unlisted
     files = (_FOLDER / f"{exercise}.py" for exercise in exercises)
     modules = [_loaded(file) for file in files if file.is_file()]
     forget_folder()

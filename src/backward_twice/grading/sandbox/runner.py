@@ -17,6 +17,7 @@ import json
 import mmap
 import os
 import random
+import subprocess
 import tempfile
 import traceback
 from pathlib import Path
@@ -69,8 +70,13 @@ def new_shell() -> InteractiveShell:
         shell = InteractiveShell.instance(config=config, ipython_dir=folder)
     shell.ask_exit = lambda: None  # exit() in a cell is no error in a notebook either
 
-    # "!command" runs without the terminal that IPython would need.
-    shell.system = lambda command: print(shell.getoutput(command, split=False, depth=1), end="")
+    def system(command: str) -> None:
+        """Run ``!command`` without the terminal that IPython would need."""
+        command = shell.var_expand(command, depth=1)
+        shell.user_ns["_exit_code"], output = subprocess.getstatusoutput(command, errors="replace")
+        print(output, end="\n" if output else "")
+
+    shell.system = system
     return shell
 
 
