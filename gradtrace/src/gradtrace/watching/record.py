@@ -10,6 +10,7 @@ import bisect
 import contextlib
 import itertools
 import platform
+import sys
 import threading
 import warnings
 import weakref
@@ -26,6 +27,7 @@ from gradtrace import _torch
 from gradtrace.autograd.frames import Chain, Location, raised_by_the_program
 from gradtrace.autograd.tensors import storage_of, storages_in
 from gradtrace.autograd.traversal import leaves_of, roots_of, walk
+from gradtrace.watching.call_sites import FAR, caller_of_apply
 from gradtrace.watching.constant_terms import ConstantTerms
 from gradtrace.watching.cuts import Cut, Cuts, with_origins
 from gradtrace.watching.running_sums import Sums
@@ -99,6 +101,7 @@ class OptimizerStep:
     gradients: int = 0
     path: dict[CodeType, int] = field(default_factory=dict)  # as of a backward call
     is_empty: bool = False
+    in_forward: bool = False  # of a custom function, whose node is older than what it saves
 
     def changed(self, storage: int) -> bool:
         """Whether the step may have modified a storage."""
@@ -353,8 +356,9 @@ class Timeline:
         location: Location | None,
         path: dict[CodeType, int] | None = None,
     ) -> None:
-        storages, gradients, is_empty = None, 0, False
+        storages, gradients, is_empty, in_forward = None, 0, False, False
         if self.observed:  # those that have a gradient now
+            in_forward = caller_of_apply(sys._getframe(1), FAR) is not None
             with _torch.no_torch_function():
                 pairs = [
                     (p, gradient)
@@ -371,7 +375,15 @@ class Timeline:
         self.optimizers.add(optimizer)
         reference = weakref.ref(optimizer)
         step = OptimizerStep(
-            reference, location, now, self.last_call, storages, gradients, path or {}, is_empty
+            reference,
+            location,
+            now,
+            self.last_call,
+            storages,
+            gradients,
+            path or {},
+            is_empty,
+            in_forward,
         )
         self.steps.append(step)
         self.last_write = now
@@ -418,12 +430,17 @@ class Timeline:
     def exported(self, storage: int, export: Export) -> None:
         _latest(self.exports, storage, _MAX_EXPORTED, _MAX_EXPORTS).append(export)
 
-    def edits_since(self, sequence_nr: int, storage: int) -> Iterator[Modification]:
-        """Yield a storage's modifications since operation ``sequence_nr``, oldest first."""
+    def edits_since(
+        self, sequence_nr: int, storage: int, custom: bool = False
+    ) -> Iterator[Modification]:
+        """Yield a storage's modifications since operation ``sequence_nr``, oldest first.
+
+        ``custom`` is True if that operation is a custom function.
+        """
         steps = (
             Modification(s.location, s.sequence_nr, None, s.last_call, True, path=s.path)
             for s in _since(sequence_nr, self.steps)
-            if s.changed(storage)
+            if s.changed(storage) and not (custom and s.in_forward)
         )
         edits = [*_since(sequence_nr, self._edits.get(storage, ())), *steps]
         return iter(sorted(edits, key=lambda edit: edit.sequence_nr))

@@ -45,7 +45,9 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
             if saved.state == PACKED or saved.storage is None:
                 continue
             memory = None if tensor is None else Memory.of(tensor)
-            edit = _edit_of(timeline, saved_by, saved.storage, memory)
+            custom = isinstance(graph.live[i], _torch.CUSTOM)
+            edits = timeline.edits_since(saved_by, saved.storage, custom)
+            edit = _first_inside(memory, edits)
             if edit is not None:
                 began_at = edit.location
             elif (export := _changed_export(timeline, saved_by, saved.storage, memory)) is None:
@@ -82,11 +84,8 @@ def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:
     return (handle[int(index.rstrip("]"))] if index else handle).data
 
 
-def _edit_of(
-    timeline: Timeline, sequence_nr: int, storage: int, memory: Memory | None
-) -> Modification | None:
-    """Return the first change of the saved memory after the operation had saved it."""
-    edits = timeline.edits_since(sequence_nr, storage)
+def _first_inside(memory: Memory | None, edits: Iterator[Modification]) -> Modification | None:
+    """Return the first change of the saved memory, if that is known, among those of a storage."""
     overlapping = (e for e in edits if not (memory and e.memory) or memory.overlaps(e.memory))
     return next(overlapping, None)
 
