@@ -42,8 +42,8 @@ _IN_PLACE = Fix(
 
 _IN_FORWARD = Unproven(
     "take {asked|x} = {asked|x}.clone().requires_grad_() under torch.enable_grad(), and compute all"
-    " up to this call in the same block, because forward() of a custom function records nothing,"
-    " so that no tensor there has a graph",
+    " up to this call in the same block. The forward() of a custom function records nothing, so"
+    " that no tensor there has a graph",
     needs=("in_a_functions_forward",),
 )
 
