@@ -261,6 +261,17 @@ def test_advice_on_a_silent_failure_follows_from_its_facts(name, words, run):
     assert words in findings[0].fix, findings[0].fix
 
 
+@pytest.mark.parametrize(
+    ("name", "is_slice"), [("window_at_a_batched_start", True), ("branch_on_a_sample", False)]
+)
+def test_a_slice_at_a_tensor_differs_from_other_reads_of_a_number(name, is_slice, run):
+    program = next(program for program in PROGRAMS if program.name == name)
+    found = run(program.source(fixed=False), strict=False).found
+    assert ("sliced_at_a_tensor" in found.facts) == is_slice
+    words = "torch.index_select(series, 1, start + torch.arange(length))"
+    assert (words in found.fix) == is_slice, found.fix
+
+
 @pytest.mark.parametrize("program", BROKEN)
 def test_nothing_is_said_of_the_repaired_twin(program, run):
     assert run(program.source(fixed=True)) == (None, None, [])
@@ -708,8 +719,8 @@ error.backward()
         (UNITS_EDITED, "change blocks[k]['down'].weight under torch.no_grad(), because"),
         (AVERAGED_BEFORE_THE_FIRST_STEP, "change old under torch.no_grad(), because"),
         (LEARNED_MIXTURE, "write into p.clone()"),
-        (GRADIENT_IN_A_FUNCTIONS_FORWARD, "take z = z.clone().requires_grad_() under"),
-        (GRADIENT_OF_WHAT_IS_OFF_IN_FORWARD, "take z = z.clone().requires_grad_() under"),
+        (GRADIENT_IN_A_FUNCTIONS_FORWARD, "take z = z.clone().requires_grad_() there"),
+        (GRADIENT_OF_WHAT_IS_OFF_IN_FORWARD, "take z = z.clone().requires_grad_() there"),
         (STATE_BESIDE_THE_LOSS, "h = h.detach(); c = c.detach()"),
         (EACH_ENTRY_USED_BEFORE, "detach v where"),
     ],

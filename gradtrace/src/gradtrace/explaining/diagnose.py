@@ -43,6 +43,7 @@ NAMING_EVIDENCE: dict[str, type[Evidence]] = {
     "hook_without_gradient": no_graph.RefusedEvidence,
     "inference_tensor_changed": no_graph.InferenceEvidence,
     "numpy_of_graph": no_graph.NumpyEvidence,
+    "vmap_reads_a_number": no_graph.ReadNumberEvidence,
     "vmap_writes_in_place": modified.LeafEvidence,
     "grad_of_result": no_graph.StoredEvidence,
     "function_returns_wrong_gradients": function.ReturnedEvidence,

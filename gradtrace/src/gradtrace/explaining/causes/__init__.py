@@ -10,11 +10,17 @@ therefore needs no PyTorch.
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from gradtrace.explaining.causes import freed, modified, no_graph, silent, unsupported
 from gradtrace.explaining.causes.table import Cause, Fix
 
 SCHEMA = 1  # of the JSON report
+
+
+def _proof_of(entry: dict[str, Any]) -> tuple[str, ...] | None:
+    return tuple(entry.get("proof", ())) if entry.get("proven", True) else None
+
 
 _texts, _errors = (
     tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
@@ -32,9 +38,11 @@ CRITERIA = {family: criteria for module in _MODULES for family, criteria in modu
 
 CAUSES = {cause.name: cause for module in _MODULES for cause in module.CAUSES}
 for _name, _text in _errors["causes"].items():
-    _proof = () if _text.get("proven", True) else None
-    _fix = Fix(_text["fix"], proof=_proof, otherwise=_text.get("otherwise"))
-    CAUSES[_name] = Cause("unsupported", _name, _text["meaning"], _fix)
+    _fixes = (
+        Fix(entry["fix"], tuple(entry.get("needs", ())), _proof_of(entry), entry.get("otherwise"))
+        for entry in (*_text.get("cases", ()), _text)
+    )
+    CAUSES[_name] = Cause("unsupported", _name, _text["meaning"], *_fixes)
 
 
 def family_of(message: str) -> tuple[str | None, str | None]:

@@ -41,9 +41,9 @@ _IN_PLACE = Fix(
 )
 
 _IN_FORWARD = Unproven(
-    "take {asked|x} = {asked|x}.clone().requires_grad_() under torch.enable_grad(), and compute all"
-    " up to this call in the same block. The forward() of a custom function records nothing, so"
-    " that no tensor there has a graph",
+    "compute all up to this call under torch.enable_grad(), because forward() of a custom function"
+    " records nothing. If the gradient of an input is requested, first take {asked|x} ="
+    " {asked|x}.clone().requires_grad_() there",
     needs=("in_a_functions_forward",),
 )
 

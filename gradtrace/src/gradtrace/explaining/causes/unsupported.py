@@ -7,7 +7,6 @@ from gradtrace.explaining.causes.table import CERTAIN, LIKELY, Cause, Criterion,
 _unsupported = partial(Cause, "unsupported")
 
 USE_REENTRANT = "call checkpoint(..., use_reentrant=False)"
-_TORCH = "use PyTorch's operations in place of numpy's"
 
 CRITERIA = {
     "function": (
@@ -25,23 +24,6 @@ CAUSES = (
         Fix(USE_REENTRANT),
     ),
     _unsupported(
-        "checkpoint_differs",
-        "a checkpoint runs its forward pass again in backward, and the second run of {it|the"
-        " function} did not save the same tensors as the first",
-        Fix(
-            "do not change {state|its state} in {it|the function}: pass the old value as an"
-            " argument (a dict or list as a copy), return the new one, and store that after"
-            " checkpoint()",
-            needs=("changes_state",),
-            otherwise="call {it|the function} without a checkpoint",
-        ),
-        Fix(
-            "let {it|the checkpointed function} compute the same twice: do not change"
-            " {state|a cache, a counter or another state} in it or between the runs",
-            otherwise="call {it|the function} without a checkpoint",
-        ),
-    ),
-    _unsupported(
         "once_differentiable",
         "backward() of {it|a custom function} records no graph, so its gradients cannot be"
         " differentiated again",
@@ -51,32 +33,6 @@ CAUSES = (
             " and without the decorator @once_differentiable",
             otherwise="use an ordinary function in its place, if second derivatives are needed",
         ),
-    ),
-    _unsupported(
-        "numpy_of_graph",
-        "numpy records no graph, so PyTorch does not convert a tensor that requires grad",
-        Fix(
-            f"{_TORCH}, without detach() or .data, because an array has no graph to train through",
-            needs=("is_differentiated",),
-            otherwise="{it|x}.detach().cpu().numpy(), if the array is only for a log or a plot",
-        ),
-        Fix(
-            "{it|x}.detach().cpu().numpy()",
-            proof=("graph_was_used",),
-            otherwise=f"if a loss is computed from the array, {_TORCH}",
-        ),
-    ),
-    _unsupported(
-        "view_changed_inplace",
-        "{it|a view} was changed in place, which PyTorch forbids for one of several views (of"
-        " unbind, split or chunk) and for a view that a custom function returned",
-        Fix(
-            "collect new tensors in the loop (x * s in place of x *= s), combine them with"
-            " torch.stack(), and use this result in place of the old tensor",
-            needs=("in_a_loop_over_views",),
-        ),
-        Fix("set inplace=False in the layer that changes {it|the view}", needs=("by_a_layer",)),
-        Fix("make a new tensor and use it from there on: x = x * s in place of x *= s"),
     ),
     _unsupported(
         "function_backward_twice",

@@ -1,5 +1,6 @@
 """Evidence about a tensor without a graph, and about one that a gradient does not reach."""
 
+import ast
 import math
 import re
 from collections.abc import Mapping
@@ -190,6 +191,38 @@ class NumpyEvidence(TextEvidence):
         self.began_at = place if place != self.raised_at else None
         self.is_differentiated = self.call is not None or in_forward(self.frame)
         self.graph_was_used = any(v.node and freed_by(v.node) for v in holders)
+
+
+class ReadNumberEvidence(TextEvidence):
+    """Evidence about a line under ``vmap`` that reads the number of one sample."""
+
+    sliced_at_a_tensor = False
+
+    def __post_init__(self) -> None:
+        place = self.began_at = self.raised_at
+        statement = place and source.simple_statement(place.file, place.line)
+        for node in ast.walk(statement) if statement else ():
+            if isinstance(node, ast.Subscript):
+                self._note_slices(node.value, getattr(node.slice, "elts", [node.slice]))
+
+    def _note_slices(self, sliced: ast.expr, parts: list[ast.expr]) -> None:
+        for i, part in enumerate(parts):
+            if not isinstance(part, ast.Slice) or part.lower is None or part.upper is None:
+                continue
+            if self._is_tensor(part.lower):
+                self.sliced_at_a_tensor = True
+                is_counted = all(isinstance(earlier, ast.Slice) for earlier in parts[:i])
+                self.names = {
+                    "it": ast.unparse(sliced),
+                    "start": ast.unparse(part.lower),
+                    "dimension": str(i) if is_counted else None,
+                }
+
+    def _is_tensor(self, number: ast.expr) -> bool:
+        """Whether a bound of a slice is a tensor, or computed from one by an operator."""
+        if isinstance(number, ast.BinOp):
+            return self._is_tensor(number.left) or self._is_tensor(number.right)
+        return isinstance(lost_graph.value_of(self.frame, ast.unparse(number)), torch.Tensor)
 
 
 class StoredEvidence(TextEvidence):
