@@ -107,6 +107,91 @@ for step in range(3):
     loss.backward()
     opt.step()
 """
+LAYERS = f"""{START}
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.h = nn.Linear(2, 2), None
+
+    def clear(self):
+        self.h = None
+
+    def forward(self, x):
+        self.h = torch.tanh(self.w(x) + (0 if self.h is None else self.h))
+        return self.h
+
+class Trace(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.decay, self.trace = nn.Parameter(torch.ones(2)), torch.zeros(2)
+
+    def clear(self):
+        self.trace = torch.zeros(2)
+
+    def forward(self, x):
+        self.trace = self.decay * self.trace + x
+        return self.trace
+
+net = nn.Sequential(Cell(), Trace(), Cell())
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(3):
+    loss = net(torch.randn(1, 2)).pow(2).sum() + net(torch.randn(1, 2)).sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+COPIED = f"""{START}
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.out = nn.Linear(2, 2), nn.Linear(2, 1)
+
+    def forward(self, x):
+        self.weights = torch.sigmoid(self.gate(x))
+        self.penalty = self.weights.mean()
+        return self.out(self.weights * x)
+
+net = Gated()
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(3):
+    y = net(torch.randn(4, 2))
+    # here
+    loss = y.pow(2).mean() + net.penalty
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    # there
+"""
+COPY = "kept = __import__('copy').deepcopy(net)"
+TWO_PASSES = f"""{START}
+net, x = nn.Linear(2, 3), torch.randn(4, 2)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(3):
+    loss, count = torch.zeros(()), 0
+    for task in range(3):
+        loss = loss + net(x)[:, task].pow(2).mean()
+    loss.backward()
+    with torch.no_grad():
+        for p in net.parameters():
+            p += 0.1 * p.grad
+    opt.zero_grad()
+    for task in range(3):
+        loss = loss + net(x)[:, task].pow(2).mean()
+    loss.backward()
+    opt.step()
+    opt.zero_grad()
+"""
+GRADIENT_OF_SLICE = f"""{START}
+net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(3):
+    x = torch.randn(4, 2, requires_grad=True)
+    u = net(x)
+    u_x = torch.autograd.grad(u.sum(), x[:, :1], create_graph=True)[0]
+    opt.zero_grad()
+    (u_x + u).pow(2).mean().backward()
+    opt.step()
+"""
 CACHED = f"""{START}
 class Layer(nn.Module):
     def __init__(self):
@@ -506,6 +591,17 @@ def reason(proof: Proof, title: str) -> str:
         (LSTM, "detach_state", "+        state = tuple(one.detach() for one in state)"),
         (RETAINED, "detach_state", "+    h = h.detach()"),
         (CAUGHT, "compute_again", "+        features = net(x)"),
+        (
+            COPIED.replace("# there", COPY),
+            "detach_state",
+            "+    net.weights = net.weights.detach()",
+        ),
+        (TWO_PASSES, "new_sum", "+    loss = torch.zeros(())"),
+        (
+            GRADIENT_OF_SLICE,
+            "part",
+            "+    u_x = torch.autograd.grad(u.sum(), x, create_graph=True)[0][:, :1]",
+        ),
         (CACHED, "compute_again", "+        self.scale = self.log_scale.exp()"),
         (TWO_HEADS, "add_losses", "+    (loss_a + loss_b).backward()"),
         (IN_PLACE, "out_of_place", "+    y = y / y.sum(1, keepdim=True)  # to one"),
@@ -719,6 +815,21 @@ def test_detach_is_rejected_where_another_path_hides_it(proof):
     """Both tensors still get a gradient; but a part of it is gone."""
     found = proof(TIED)
     assert kinds(found) == ["clone_used"]
+
+
+def test_a_stored_term_is_not_detached_before_the_loss_uses_it(proof):
+    """The copy refuses it there too; but without its graph, it would train nothing."""
+    found = proof(COPIED.replace("# here", COPY))
+    assert found.accepted == []
+    expected = "runs, but changes the gradient of backward call 1"
+    assert reason(found, "net.penalty.detach() before the copy") == expected
+
+
+def test_the_states_of_all_layers_begin_anew_together(proof):
+    found = proof(LAYERS)
+    assert proof_text.outcome(found) == "question"
+    assert kinds(found) == ["detach_state", "reset_state"]
+    assert "net[0].clear(); net[1].clear(); net[2].clear()" in found.accepted[1].candidate.title
 
 
 def test_a_state_goes_on_or_begins_anew(proof):

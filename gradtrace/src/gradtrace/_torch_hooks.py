@@ -214,6 +214,8 @@ class AllowRefused(TorchFunctionMode):
             try:
                 if function.__name__ == "detach_":  # of a view
                     return args[0].copy_(args[0].detach())
+                if function.__name__ == "__deepcopy__":  # like that of a leaf: without its graph
+                    return args[0].detach().clone()
                 return self._without_gradients(function, args, kwargs or {})
             except Exception:
                 raise error from None

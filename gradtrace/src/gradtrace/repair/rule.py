@@ -50,6 +50,7 @@ class Failure:
         self.diagnosis = run.diagnosis or {}
         self.family = self.diagnosis.get("family")
         self.cause = self.diagnosis.get("cause")
+        self.facts = self.diagnosis.get("facts", ())
         self._sources: dict[str, Source | None] = {}
         self.call = self._call_involved()
         self.lines = run.raised_at or (() if self.call is None else self.call.site)
@@ -101,10 +102,11 @@ class Failure:
 
     @property
     def freed_variables(self) -> list[tuple[GraphVariable, Statement]]:
-        """The variables whose graphs have freed nodes, each with the running statement."""
+        """The variables with freed nodes, or that forbid a copy, each with the statement."""
         running = {statement.line: statement for statement in reversed(self.running)}
-        variables = (v for v in self.run.graph_variables if v.is_freed and v.frame in running)
-        return [(variable, running[variable.frame]) for variable in variables]
+        is_any = self.cause == "copied_with_graph"
+        variables = (v for v in self.run.graph_variables if v.is_freed or is_any)
+        return [(v, running[v.frame]) for v in variables if v.frame in running]
 
     def variables(self, statement: Statement) -> dict[str, str]:
         """Return the kinds of variables, not attributes, with a graph at a statement, by name."""

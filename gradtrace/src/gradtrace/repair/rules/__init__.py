@@ -44,12 +44,8 @@ def _changed_lines(failure: Failure, candidate: Candidate) -> int:
     for path, text in candidate.edits.items():
         source = failure.source(path)
         old = [] if source is None else source.text.splitlines()
-        matcher = difflib.SequenceMatcher(None, old, text.splitlines())
-        count += sum(
-            max(old_end - old_start, new_end - new_start)
-            for kind, old_start, old_end, new_start, new_end in matcher.get_opcodes()
-            if kind != "equal"
-        )
+        changes = difflib.SequenceMatcher(None, old, text.splitlines()).get_opcodes()
+        count += sum(max(b - a, d - c) for kind, a, b, c, d in changes if kind != "equal")
     return count
 
 

@@ -22,7 +22,7 @@ from gradtrace.repair.rule import Candidate, Failure, Statement, edit
 
 def _in_place_statements(failure: Failure) -> list[Statement]:
     """Return the in-place statements that the failure names, and others of their functions."""
-    if "updates_a_parameter" in failure.diagnosis.get("facts", ()):
+    if "updates_a_parameter" in failure.facts:
         return []  # a new tensor would not reach the parameter
     statements = {statement.node: statement for statement in failure.involved}
     for statement in failure.involved:
@@ -228,7 +228,7 @@ def without_gradient(failure: Failure) -> Iterator[Candidate]:
             changed = set().union(*map(changes_in_place, block))
             written = sorted(reads(*block) & failure.variables(statement).keys() - changed)
             names = " and ".join(written)
-            is_update = "updates_a_parameter" in failure.diagnosis.get("facts", ())
+            is_update = "updates_a_parameter" in failure.facts
             asks = bool(written) and not is_update
             question = f"is {names} not to be trained through this change?" if asks else None
             yield from edit(NO_GRAD, title, edits, question)

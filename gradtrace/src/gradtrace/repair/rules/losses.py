@@ -13,12 +13,13 @@ from gradtrace.autograd.syntax import (
     changes_in_place,
     is_true,
     keyword,
+    pairs_of,
     reads,
     statements_computing,
     writes,
 )
 from gradtrace.repair import kinds
-from gradtrace.repair.edits import Edit, Source, call_of
+from gradtrace.repair.edits import Edit, Source, call_of, method_called
 from gradtrace.repair.intent import TrainingAction, assign_losses
 from gradtrace.repair.rule import Candidate, Failure, Statement, edit
 
@@ -27,6 +28,7 @@ _OLD_VALUES = (  # silent causes that a new forward pass repairs
     "autocast_stale", "checkpoint_recomputes_anew", "data_edit_silent",
     "optimizer_step_between_backwards_silent", "step_inside_backward",
 )  # fmt: skip
+_NUMBERS = ("zeros", "tensor", "float")  # the first values of sums
 _RUNS = ("backward", "grad", "step", "zero_grad", "manual_backward")
 
 
@@ -107,6 +109,22 @@ def _from_other_loops(statement: Statement, needed: set[str]) -> Iterator[ast.As
         loops = [loop for loop in source.loops_around(node) if loop not in own_loops]
         if loops and isinstance(node.value, ast.Call) and not DRAWS.search(source.code(node)):
             yield node
+
+
+def start_sum_again(failure: Failure) -> Iterator[Candidate]:
+    """Assign a sum its first number again, ``loss = 0``, after an earlier backward call on it."""
+    for source, node, _ in failure.running if failure.cause == "loss_accumulated" else ():
+        earlier = source.before(node)
+        called = [i for i, s in enumerate(earlier) if call_of(source, s, "backward")]
+        for start in earlier[: called[-1]] if called else ():
+            for name, value in pairs_of(start) if isinstance(start, ast.Assign) else ():
+                later = earlier[called[-1] + 1 :]
+                adding = [s for s in later if name in accumulated(s) | writes(s) & reads(s)]
+                is_number = isinstance(value, ast.Constant) or method_called(value) in _NUMBERS
+                if is_number and adding and name in reads(node):
+                    line = f"{name} = {source.code(value)}"
+                    title = f"{line} before line {adding[0].lineno}"
+                    yield from edit(kinds.NEW_SUM, title, source.insert(adding[0], before=[line]))
 
 
 class _Action(NamedTuple):

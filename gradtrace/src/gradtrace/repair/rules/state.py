@@ -127,12 +127,16 @@ def detach_attributes(failure: Failure) -> Iterator[Candidate]:
             line = f"{attribute.path} = {value}"
             lines.setdefault((kinds.RESET_STATE, attribute.statement), []).append(line)
     for (kind, statement), of_statement in lines.items():
-        yield from _in_each_iteration(statement, of_statement, kind)
+        if failure.cause == "copied_with_graph":
+            title, source = f"{'; '.join(of_statement)} before the copy", statement.source
+            yield from edit(kind, title, source.insert(statement.node, before=of_statement))
+        else:
+            yield from _in_each_iteration(statement, of_statement, kind)
 
 
 def _initial_value(failure: Failure, attribute: _Attribute) -> str | None:
     """Return an attribute's first value, if the loss trains only through the freed graph."""
-    is_needed = "trained_only_there" in failure.diagnosis.get("facts", ())
+    is_needed = "trained_only_there" in failure.facts
     is_buffer = failure.cause == "buffer_has_graph"  # None, if it is a cache
     for source in failure.sources if is_needed or is_buffer else ():
         buffers = (c.args for c in source.all(ast.Call) if method_called(c) == "register_buffer")
@@ -146,24 +150,32 @@ def _initial_value(failure: Failure, attribute: _Attribute) -> str | None:
 
 
 def reset_attributes(failure: Failure) -> Iterator[Candidate]:
-    """Call a method without parameters that assigns an attribute with freed nodes: ``reset()``."""
+    """Call methods without parameters that assign attributes with freed nodes: ``reset()``.
+
+    The first candidate calls it on each owner of such an attribute, the next on the objects that
+    these are part of.
+    """
+    targets: dict[str, set[str]] = {}
     for source in failure.sources:
         for function in source.all(ast.FunctionDef):
             is_method = source.class_of(function) is not None and len(function.args.args) == 1
-            if not is_method or function.name in ("__init__", "forward"):
-                continue
-            targets = {name.rpartition(".")[2] for name in writes(function) if "." in name}
-            calls: dict[str, Statement] = {}
-            for attribute in _attributes(failure):
-                owner = attribute.owner if attribute.name in targets else ""
-                while owner:  # the method may be that of an object further out
-                    calls[f"{owner}.{function.name}()"] = attribute.statement
-                    owner = re.sub(r"(^|\.)\w+$|\[[^\]]*\]$", "", owner)
-            for code, statement in sorted(calls.items()):
-                loops = statement.source.loops_around(statement.node)
-                if any(call_of(statement.source, loop, function.name) for loop in loops):
-                    continue  # the program resets it where that is meant
-                yield from _in_each_iteration(statement, [code], kinds.RESET_STATE)
+            if is_method and function.name not in ("__init__", "forward"):
+                written = {name.rpartition(".")[2] for name in writes(function) if "." in name}
+                targets.setdefault(function.name, set()).update(written)
+    for name, assigned in targets.items():
+        owners: dict[Statement, set[str]] = {}
+        for attribute in _attributes(failure):
+            if attribute.name in assigned:
+                owners.setdefault(attribute.statement, set()).add(attribute.owner)
+        for statement, paths in owners.items():
+            loops = statement.source.loops_around(statement.node)
+            if any(call_of(statement.source, loop, name) for loop in loops):
+                continue  # the program resets it where that is meant
+            while paths:
+                lines = [f"{path}.{name}()" for path in sorted(paths)]
+                yield from _in_each_iteration(statement, lines, kinds.RESET_STATE)
+                outer = {re.sub(r"(^|\.)\w+$|\[[^\]]*\]$", "", path) for path in paths}
+                paths = outer - {""}
 
 
 def clear_entries(failure: Failure) -> Iterator[Candidate]:
@@ -314,10 +326,7 @@ def detach_constants(failure: Failure) -> Iterator[Candidate]:
             source.insert(making[-1], after=lines) if making else source.insert(loop, before=lines)
         )
         yield from edit(kinds.DETACH, f"detach {' and '.join(local)}", edits, question)
-    is_untrained, made = (
-        "never_trained" in failure.diagnosis.get("facts", ()),
-        failure.at("made_at"),
-    )
+    is_untrained, made = "never_trained" in failure.facts, failure.at("made_at")
     # A state that a loss trains through is no constant, unless it is updated in place: an average.
     if not (is_untrained or failure.cause in ("computed_once_outside_loop", "buffer_has_graph")):
         made = [s for s in made if isinstance(s.node, ast.Expr) and changes_in_place(s.node)]

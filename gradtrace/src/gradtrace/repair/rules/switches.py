@@ -66,6 +66,19 @@ def options(failure: Failure) -> Iterator[Candidate]:
                 yield from edit(kinds.SWITCH, f"{option}=True", edits)
 
 
+def differentiate_whole(failure: Failure) -> Iterator[Candidate]:
+    """Take the part of a gradient, ``grad(y, x)[0][i]``, for ``grad(y, x[i])[0]``."""
+    for source, node, _ in failure.running if "of_views" in failure.facts else ():
+        call = call_of(source, node, "grad")
+        match (call and source.parent(call), call and call.args[1:2]):
+            case [ast.Subscript(slice=ast.Constant(0)) as first, [ast.Subscript() as part]]:
+                whole = source.code(part.value)
+                index = source.code(part).removeprefix(whole)
+                end = source.span(first)[1]
+                edits = [*source.replace(part, whole), Edit(source, end, end, index)]
+                yield from edit(kinds.PART, source.code_with(first, edits), edits)
+
+
 def pass_argument(failure: Failure) -> Iterator[Candidate]:
     """Give a call an argument that another call of the same function has: ``model(x, params)``."""
     for source, node, _ in failure.running if failure.family == "unused_input" else ():
