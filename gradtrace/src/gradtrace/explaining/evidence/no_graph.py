@@ -178,6 +178,9 @@ class RefusedEvidence(TextEvidence):
             self.began_at = self._filled_at(holders)
 
 
+_TO_NUMPY = "detach().cpu().numpy()"
+
+
 class NumpyEvidence(TextEvidence):
     """Evidence about a tensor with a graph that was to be converted to an array."""
 
@@ -187,10 +190,18 @@ class NumpyEvidence(TextEvidence):
         read = (source.receiver_at(place, "numpy") or "").removesuffix(".cpu()")
         tensor = frame.f_locals.get("self")  # of Tensor.__array__(), which numpy calls
         holders = [v for v in self.variables if v.value is tensor or v.name == read]
-        self.names = {"it": name_of(holders) or read or None}
-        self.began_at = place if place != self.raised_at else None
+        self.began_at = place
         self.is_differentiated = self.call is not None or in_forward(self.frame)
         self.graph_was_used = any(v.node and freed_by(v.node) for v in holders)
+        node = _torch.grad_fn_of(tensor) if isinstance(tensor, torch.Tensor) else None
+        if not holders and not read and node is not None:  # the line itself computed the tensor
+            inputs = {successor for successor, _ in _torch.edges_of(node)}
+            holders = [v for v in self.variables if v.node is not None and v.node in inputs]
+        name = name_of(holders[:1]) or read or None
+        self.names = {"it": name, "array": name and f"{name}.{_TO_NUMPY}"}
+        if holders and holders[0].name.endswith("]"):
+            entries = f"{name}.values()" if isinstance(holders[0].owners[-1], dict) else name
+            self.names = {"it": name, "array": f"[x.{_TO_NUMPY} for x in {entries}]"}
 
 
 class ReadNumberEvidence(TextEvidence):
