@@ -71,9 +71,8 @@ class ModifiedEvidence(Evidence):
         if self.began_at is None and names and (self.holder is None or len(names) == 1):
             self.began_at = self._candidates[0][0]
         if self.began_at is None and self.by_a_layer:
-            self.began_at = self._only_call(
-                [name for name, _ in self._layers_named or self._layers]
-            )
+            layers = [name for name, _ in self._layers_named or self._layers]
+            self.began_at = self._only_call(self._rescaling_layers or layers)
         self._locate(self.saved_by)
         if not self.timeline.observed and not (self.a_leaf and self.began_at):
             self.stored_at = self._filled_at(self._holders)
@@ -175,8 +174,18 @@ class ModifiedEvidence(Evidence):
         """Whether PyTorch's code made the change, as ``inplace=True`` and ``max_norm`` request."""
         if self.edit is not None or self.timeline.observed:
             return self.edit is not None and self.edit.by_library
+        if self._rescaling_layers:
+            return not self._candidates
         # Either such a layer ran the operation that the error names, or no line writes in place.
         return bool(self._layers_named or (self._layers and not self._possible_writes))
+
+    @cached_property
+    def _rescaling_layers(self) -> list[str]:
+        """The names of the embeddings with ``max_norm`` that hold the changed parameter."""
+        holders = [v for v in self.variables if v.owners and self.a_leaf]
+        rescaled = [v for v in holders if getattr(v.owners[-1], "max_norm", None) is not None]
+        names = [v.name.split(".")[-2:] for v in rescaled if storage_of(v.value)[0] == self.storage]
+        return [*dict.fromkeys(name for name, *_ in names)]
 
     @cached_property
     def _layers(self) -> list[tuple[str, str]]:
