@@ -26,7 +26,7 @@ import torch
 from gradtrace import _torch
 from gradtrace.autograd.frames import Chain, Location, raised_by_the_program
 from gradtrace.autograd.tensors import storage_of, storages_in
-from gradtrace.autograd.traversal import leaves_of, roots_of, walk
+from gradtrace.autograd.traversal import leaves_of, roots_of, undisturbed, walk
 from gradtrace.watching.call_sites import FAR, caller_of_apply
 from gradtrace.watching.constant_terms import ConstantTerms
 from gradtrace.watching.cuts import Cut, Cuts, with_origins
@@ -359,7 +359,7 @@ class Timeline:
         storages, gradients, is_empty, in_forward = None, 0, False, False
         if self.observed:  # those that have a gradient now
             in_forward = caller_of_apply(sys._getframe(1), FAR) is not None
-            with _torch.no_torch_function():
+            with undisturbed():
                 pairs = [
                     (p, gradient)
                     for p in parameters_of(optimizer)
