@@ -242,7 +242,8 @@ def _begin_watch(arguments: list[str]) -> None:
         cli._session(cli._parser().parse_args(options), program[0])
     )
     sys.path.insert(1, cli.STARTUP)
-    with contextlib.suppress(ImportError):  # it asks for the user's own, and there is none
+    sys.modules.pop("sitecustomize", None)  # Ubuntu's Python has one
+    with contextlib.suppress(ImportError):  # it asks for the user's own, if any
         __import__("sitecustomize")
 
 
