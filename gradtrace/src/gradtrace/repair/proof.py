@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gradtrace.repair.judge import OPEN, PROVEN, UNPROVEN, Judge, Judgement
-from gradtrace.repair.rule import Candidate
+from gradtrace.repair.rule import Candidate, Failure
 from gradtrace.repair.rules import candidates
 from gradtrace.repair.run.observations import ProgramRun, RunLimits, is_repeated, trains_alike
 from gradtrace.repair.run.processes import Launcher
@@ -21,11 +21,13 @@ class Proof:
 
     ``repeats`` is whether a second run did the same.  ``accepted`` are the repairs that hold, the
     best first, one for each way to train: if there are several, the reader decides.  Repairs that
-    train exactly as an accepted repair does are in ``equivalent``.
+    train exactly as an accepted repair does are in ``equivalent``.  ``is_caught`` is whether the
+    program itself catches the error.
     """
 
     original: ProgramRun
     repeats: bool = True
+    is_caught: bool = False
     listed: list[Candidate] = field(default_factory=list)
     judgements: list[Judgement] = field(default_factory=list)
     accepted: list[Judgement] = field(default_factory=list)
@@ -57,6 +59,7 @@ def prove(
         report(original.explanation.removeprefix("gradtrace: "))
     if not proof.fails:
         return proof
+    proof.is_caught = original.status == "raised" and Failure(original).is_caught
     proof.listed = candidates(original, report)
     if only_list or not proof.listed:
         return proof

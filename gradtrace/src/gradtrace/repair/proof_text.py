@@ -56,6 +56,8 @@ def _lines(proof: Proof) -> Iterator[str | Candidate]:
         calls = f"{len(proof.original.calls)} backward calls"
         yield f"No failure was found: {calls} raised no error, and a strict watch does not warn."
         return
+    if proof.is_caught:
+        yield "The program catches this error. If it is meant, there is nothing to repair."
     if result == "unproven":
         if not proof.fails:
             yield "The program did not fail within the time of one run: raise --seconds."

@@ -77,6 +77,11 @@ class Failure:
         return self._sources[path]
 
     @property
+    def is_caught(self) -> bool:
+        """Whether the program catches the error: a ``try`` or a ``with`` around a running line."""
+        return any(map(_is_caught, self.running))
+
+    @property
     def carried(self) -> list[str]:
         """The names in ``carried_by`` of the diagnosis."""
         names = self.diagnosis.get("carried_by")
@@ -259,3 +264,22 @@ def _doubt(repair: Repair, edits: Sequence[Edit]) -> str | None:
                     "cannot tell: compare with torch.autograd.gradgradcheck"
                 )
     return None
+
+
+_CAUGHT = re.compile(r"\b(BaseException|Exception|RuntimeError)\b")
+
+
+def _is_caught(statement: Statement) -> bool:
+    """Whether errors of autograd end at a block around the statement, and are not raised again."""
+    inner: ast.AST = statement.node
+    for block in statement.source.parents(inner):
+        caught: list[ast.expr | None] = []
+        if isinstance(block, ast.With):  # suppress(RuntimeError), pytest.raises(RuntimeError)
+            caught += [item.context_expr for item in block.items]
+        elif isinstance(block, ast.Try) and inner in block.body:
+            ending = (h for h in block.handlers if not any(statement.source.all(ast.Raise, h)))
+            caught += [handler.type for handler in ending]
+        if any(kinds is None or _CAUGHT.search(ast.unparse(kinds)) for kinds in caught):
+            return True
+        inner = block
+    return False
