@@ -1136,5 +1136,14 @@ def test_an_error_is_caught_by_the_blocks_around_it(tmp_path, block, is_caught):
     path.write_text(text, encoding="utf-8")
     number = next(n for n, line in enumerate(text.splitlines(), 1) if "backward" in line)
     line = ProgramLine(str(path), number, "<module>")
-    run = ProgramRun("raised", raised_at=(line,), files=(str(path),))
-    assert Failure(run).is_caught is is_caught
+    for error in ("RuntimeError: twice", "CheckpointError: other metadata"):
+        run = ProgramRun("raised", error, (line,), files=(str(path),))
+        assert Failure(run).is_caught is is_caught
+
+
+def test_a_block_for_another_class_of_errors_does_not_catch(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text("try:\n    w.grad.zero_()\nexcept RuntimeError:\n    pass", encoding="utf-8")
+    line = ProgramLine(str(path), 2, "<module>")
+    run = ProgramRun("raised", "AttributeError: no zero_", (line,), files=(str(path),))
+    assert not Failure(run).is_caught

@@ -5,6 +5,7 @@ right is decided by the judge.
 """
 
 import ast
+import builtins
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -79,7 +80,9 @@ class Failure:
     @property
     def is_caught(self) -> bool:
         """Whether the program catches the error: a ``try`` or a ``with`` around a running line."""
-        return any(map(_is_caught, self.running))
+        # Errors of torch's own classes are RuntimeErrors.
+        kind = getattr(builtins, self.run.error_line.partition(":")[0], RuntimeError).__name__
+        return any(_is_caught(statement, kind) for statement in self.running)
 
     @property
     def carried(self) -> list[str]:
@@ -266,11 +269,9 @@ def _doubt(repair: Repair, edits: Sequence[Edit]) -> str | None:
     return None
 
 
-_CAUGHT = re.compile(r"\b(BaseException|Exception|RuntimeError)\b")
-
-
-def _is_caught(statement: Statement) -> bool:
-    """Whether errors of autograd end at a block around the statement, and are not raised again."""
+def _is_caught(statement: Statement, kind: str) -> bool:
+    """Whether errors of this class end at a block around the statement, without a ``raise``."""
+    caught_by = re.compile(rf"\b(BaseException|Exception|{kind})\b")
     inner: ast.AST = statement.node
     for block in statement.source.parents(inner):
         caught: list[ast.expr | None] = []
@@ -279,7 +280,7 @@ def _is_caught(statement: Statement) -> bool:
         elif isinstance(block, ast.Try) and inner in block.body:
             ending = (h for h in block.handlers if not any(statement.source.all(ast.Raise, h)))
             caught += [handler.type for handler in ending]
-        if any(kinds is None or _CAUGHT.search(ast.unparse(kinds)) for kinds in caught):
+        if any(classes is None or caught_by.search(ast.unparse(classes)) for classes in caught):
             return True
         inner = block
     return False
