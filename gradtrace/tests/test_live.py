@@ -1,4 +1,4 @@
-"""The live graph from line to line: as if read anew, at a cost that is linear in the lines."""
+"""The live graph: equal to the graph that is read at each line, at a cost linear in the lines."""
 
 import functools
 import gc

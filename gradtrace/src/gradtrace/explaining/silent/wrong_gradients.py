@@ -111,7 +111,7 @@ def _new_leaves(graph: PendingBackward) -> dict[int, Cut]:
 
 
 def _is_remade(leaf: torch.Tensor, line: Location, graph: PendingBackward) -> bool:
-    """Whether a leaf has other values than the first one of its line, and nobody uses its gradient.
+    """Whether the leaves of a line differ in their values, and no code reads their gradients.
 
     A value that never changes may not depend on the parameters.
     """
