@@ -119,8 +119,8 @@ def filled_at(variable: Found | Holder, first: bool = False) -> Location | None:
     places = _filled_at(frame.f_code.co_filename, variable.root)
     if isinstance(scope, source.FUNCTIONS):
         is_local = variable.root in frame.f_code.co_varnames
-        own = [place for place in places if source.covers(scope, place.line)]
-        places = own if own or (is_local and not variable.owners) else places
+        local_places = [place for place in places if source.covers(scope, place.line)]
+        places = local_places if local_places or (is_local and not variable.owners) else places
     if source.loop_around(frame) is None:  # later lines of this function have not run yet
         end = getattr(scope, "end_lineno", None) or 0
         places = [place for place in places if not frame.f_lineno < place.line <= end]

@@ -90,9 +90,9 @@ class NoGraphEvidence(Evidence):
         trained = Training(self.timeline, storages_in(frozen)).held(frozen)
         holders = {id(v.value): v for v in sorted(self.variables, key=lambda v: bool(v.owners))}
         asked = {id(tensor) for tensor in self.inputs}
-        own = (v for v in self.variables if v.frame is self.frame and id(v.value) in asked)
+        inputs = (v for v in self.variables if v.frame is self.frame and id(v.value) in asked)
         names = name_of(holders[id(tensor)] for tensor in trained)
-        return {"it": name, "trained": names, "asked": name_of(own)}
+        return {"it": name, "trained": names, "asked": name_of(inputs)}
 
     def _is_cut(self, *kinds: str) -> bool:
         return self.cut is not None and self.cut.how in kinds

@@ -212,33 +212,37 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
     since = timeline.calls_since(timeline.cleared[optimizer])
     followed = [call for call in since if call.leaves & storages]
     links = [
-        (call, partner, own is downstream, is_fed)
+        (call, partner, end is downstream, is_fed)
         for call in since
         for upstream, downstream, is_fed in call.links
-        for own, other in ((downstream, upstream), (upstream, downstream))
-        if own() is optimizer and (partner := other()) is not None
+        for end, opposite in ((downstream, upstream), (upstream, downstream))
+        if end() is optimizer and (partner := opposite()) is not None
     ]
-    for other, partner, is_downstream, is_fed in links:
+    for foreign_call, partner, is_downstream, is_fed in links:
         foreign = storages_of(partner)
         numbers = [s.last_call for s in timeline.steps if s.optimizer() is partner]
         names = {o: names_of(parameters_of(o)) or "" for o in (optimizer, partner)}
         steps = {s.optimizer(): s.location.text for s in timeline.steps if s.location is not None}
         described = {o: f"{name} {steps.get(o)}" for o, name in names.items()}
-        for own in followed:
+        for loss_call in followed:
             # A loss that compares two networks may be meant for both.
-            has_stepped = is_fed and any(other.number <= n < own.number for n in numbers)
-            lines = [call.location.text if call.location else "" for call in (own, other)]
+            has_stepped = is_fed and any(
+                foreign_call.number <= n < loss_call.number for n in numbers
+            )
+            lines = [
+                call.location.text if call.location else "" for call in (loss_call, foreign_call)
+            ]
             named = [named_like(line, described) for line in lines] == [optimizer, partner]
             if not is_downstream:
-                leaks = has_stepped and named and _is_discarded(timeline, own, partner)
+                leaks = has_stepped and named and _is_discarded(timeline, loss_call, partner)
             else:
-                leaks = (has_stepped or named) and not own.leaves & foreign
+                leaks = (has_stepped or named) and not loss_call.leaves & foreign
             if leaks:
-                adds_up = [c.location for c in followed].count(own.location) > 1
+                adds_up = [c.location for c in followed].count(loss_call.location) > 1
                 yield finding(
                     "gradient_leaks",
-                    own.location,
-                    other.location,
+                    loss_call.location,
+                    foreign_call.location,
                     names[optimizer],
                     facts=("adds_up",) if adds_up else () if has_stepped else ("together",),
                     own=module_of(parameters_of(partner), parameters_of(optimizer)),

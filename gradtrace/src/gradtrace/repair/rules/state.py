@@ -326,11 +326,13 @@ def detach_constants(failure: Failure) -> Iterator[Candidate]:
             source.insert(making[-1], after=lines) if making else source.insert(loop, before=lines)
         )
         yield from edit(kinds.DETACH, f"detach {' and '.join(local)}", edits, question)
-    is_untrained, made = "never_trained" in failure.facts, failure.at("made_at")
+    is_untrained, statements = "never_trained" in failure.facts, failure.at("made_at")
     # A state that a loss trains through is no constant, unless it is updated in place: an average.
     if not (is_untrained or failure.cause in ("computed_once_outside_loop", "buffer_has_graph")):
-        made = [s for s in made if isinstance(s.node, ast.Expr) and changes_in_place(s.node)]
-    storing = [*(failure.at("stored_at") if made else ()), *made]
+        statements = [
+            s for s in statements if isinstance(s.node, ast.Expr) and changes_in_place(s.node)
+        ]
+    storing = [*(failure.at("stored_at") if statements else ()), *statements]
     edits = [part for source, node, _ in storing for part in _stored(source, node, names)]
     title = f"store without a graph, at line {' and '.join(str(s.line.line) for s in storing)}"
     yield from edit(kinds.DETACH, title, edits, None if is_untrained else question)
