@@ -179,15 +179,15 @@ class Judge:
             return
         for repair in [j for j in judgements if j.evidence]:
             is_copy = repair.candidate.repair == kinds.CLONE_WRITTEN
-            for other in judgements:
-                changes = [reason.partition(" of ")[0] for reason in other.reasons]
+            for judgement in judgements:
+                changes = [reason.partition(" of ")[0] for reason in judgement.reasons]
                 is_rejected = changes == ["runs, but changes the gradient"]
                 # A new tensor takes the place of a copy that is written.
-                is_new = is_copy and other.candidate.repair == kinds.OUT_OF_PLACE
-                is_alike = trains_alike(repair.run, other.run, self.trained)
-                if is_alike and (is_rejected or is_new) and other.run.status != "raised":
-                    other.status, other.question = repair.status, repair.question
-                    other.reasons, other.evidence = [], repair.evidence
+                is_new = is_copy and judgement.candidate.repair == kinds.OUT_OF_PLACE
+                is_alike = trains_alike(repair.run, judgement.run, self.trained)
+                if is_alike and (is_rejected or is_new) and judgement.run.status != "raised":
+                    judgement.status, judgement.question = repair.status, repair.question
+                    judgement.reasons, judgement.evidence = [], repair.evidence
         holding = [judgement for judgement in judgements if judgement.status in (PROVEN, OPEN)]
         if {judgement.candidate.repair for judgement in holding} == {kinds.CLEAR}:
             for judgement in holding:

@@ -365,15 +365,15 @@ class LeafEvidence(TextEvidence):
         written = names_written([self.raised_at]) or carriers.without_index(detached or "")
         value = lost_graph.value_of(self.frame, written)
         ids = {*map(id, frame.f_locals.values())} if self.by_a_layer else {id(value)}
-        held = [v for v in self.variables if id(v.value) in ids]
-        by_layer = carriers.name_of(held) if self.by_a_layer else None
+        holders = [v for v in self.variables if id(v.value) in ids]
+        by_layer = carriers.name_of(holders) if self.by_a_layer else None
         self.names = {"it": by_layer or written or None}
-        self.made_at = self._filled_at(sorted(held, key=lambda v: v.name != written))
+        self.made_at = self._filled_at(sorted(holders, key=lambda v: v.name != written))
         writes = [] if self.raised_at is None else source.writes_at(self.raised_at)
         self.began_at = self.raised_at if writes else None
         loops = [loop for write in writes for loop in write.loops]
         self.in_a_loop_over_views = any(written in syntax.targets_of(loop) for loop in loops)
-        if held and not self.by_a_layer:
+        if holders and not self.by_a_layer:
             values = [value for write in writes for value in written_values(write.node)]
             read = lost_graph.tensors_read(self.frame, values)
             self._judge(value, [tensor for tensor in read if tensor is not value], writes)

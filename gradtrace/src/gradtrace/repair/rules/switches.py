@@ -72,10 +72,10 @@ def differentiate_whole(failure: Failure) -> Iterator[Candidate]:
         call = call_of(source, node, "grad")
         match (call and source.parent(call), call and call.args[1:2]):
             case [ast.Subscript(slice=ast.Constant(0)) as first, [ast.Subscript() as part]]:
-                whole = source.code(part.value)
-                index = source.code(part).removeprefix(whole)
+                tensor = source.code(part.value)
+                index = source.code(part).removeprefix(tensor)
                 end = source.span(first)[1]
-                edits = [*source.replace(part, whole), Edit(source, end, end, index)]
+                edits = [*source.replace(part, tensor), Edit(source, end, end, index)]
                 yield from edit(kinds.PART, source.code_with(first, edits), edits)
 
 
