@@ -184,8 +184,9 @@ class Judge:
                 is_rejected = changes == ["runs, but changes the gradient"]
                 # A new tensor takes the place of a copy that is written.
                 is_new = is_copy and judgement.candidate.repair == kinds.OUT_OF_PLACE
-                is_alike = trains_alike(repair.run, judgement.run, self.trained)
-                if is_alike and (is_rejected or is_new) and judgement.run.status != "raised":
+                if not (is_rejected or is_new) or judgement.run.status == "raised":
+                    continue
+                if trains_alike(repair.run, judgement.run, self.trained):
                     judgement.status, judgement.question = repair.status, repair.question
                     judgement.reasons, judgement.evidence = [], repair.evidence
         holding = [judgement for judgement in judgements if judgement.status in (PROVEN, OPEN)]
