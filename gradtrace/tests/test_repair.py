@@ -939,6 +939,21 @@ def test_a_loss_is_compared_where_the_program_failed_before_backward(proof):
     assert reason(result, "all of them") == "runs, but changes the loss of backward call 1"
 
 
+def test_the_error_that_ends_the_program_comes_before_one_that_it_catches(proof):
+    demonstration = """
+w = torch.randn(3, requires_grad=True)
+loss = (w * w).sum()
+loss.backward()
+try:
+    loss.backward()
+except RuntimeError as error:
+    print("as expected:", error)
+"""
+    result = proof(STATE.replace(START, START + demonstration))
+    assert kinds(result) == ["detach_state"] and not result.is_caught
+    assert "catches this error" in proof_text.text(proof(CAUGHT))
+
+
 def test_random_programs_are_unproven(proof):
     found = proof(RANDOM)
     assert not found.repeats

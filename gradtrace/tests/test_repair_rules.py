@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from gradtrace.repair import kinds
-from gradtrace.repair.rule import Candidate, Failure
+from gradtrace.repair.rule import Candidate
 from gradtrace.repair.rules import candidates
 from gradtrace.repair.run.observations import (
     GraphVariable,
@@ -1115,35 +1115,3 @@ def test_a_function_with_inplace_is_made_to_return_a_new_tensor(list_candidates)
     assert "h = F.relu(h, inplace=False)\n" in edited(
         listed, "h = F.relu(h, inplace=False), at line 2"
     )
-
-
-BLOCKS = {
-    "try:\n    {}\nexcept RuntimeError as error:\n    print(error)": True,
-    "try:\n    {}\nexcept:\n    pass": True,
-    "with pytest.raises(RuntimeError, match='second time'):\n    {}": True,
-    "try:\n    for x in data:\n        {}\nexcept (OSError, Exception):\n    pass": True,
-    "try:\n    {}\nexcept KeyboardInterrupt:\n    save()": False,
-    "try:\n    {}\nexcept Exception as error:\n    log(error)\n    raise": False,
-    "try:\n    load()\nexcept RuntimeError:\n    {}": False,
-    "with torch.enable_grad():\n    {}": False,
-}
-
-
-@pytest.mark.parametrize(("block", "is_caught"), BLOCKS.items())
-def test_an_error_is_caught_by_the_blocks_around_it(tmp_path, block, is_caught):
-    text = block.format("loss.backward()")
-    path = tmp_path / "program.py"
-    path.write_text(text, encoding="utf-8")
-    number = next(n for n, line in enumerate(text.splitlines(), 1) if "backward" in line)
-    line = ProgramLine(str(path), number, "<module>")
-    for error in ("RuntimeError: twice", "CheckpointError: other metadata"):
-        run = ProgramRun("raised", error, (line,), files=(str(path),))
-        assert Failure(run).is_caught is is_caught
-
-
-def test_a_block_for_another_class_of_errors_does_not_catch(tmp_path):
-    path = tmp_path / "program.py"
-    path.write_text("try:\n    w.grad.zero_()\nexcept RuntimeError:\n    pass", encoding="utf-8")
-    line = ProgramLine(str(path), 2, "<module>")
-    run = ProgramRun("raised", "AttributeError: no zero_", (line,), files=(str(path),))
-    assert not Failure(run).is_caught

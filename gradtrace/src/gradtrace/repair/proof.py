@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gradtrace.repair.judge import OPEN, PROVEN, UNPROVEN, Judge, Judgement
-from gradtrace.repair.rule import Candidate, Failure
+from gradtrace.repair.rule import Candidate
 from gradtrace.repair.rules import candidates
 from gradtrace.repair.run.observations import ProgramRun, RunLimits, is_repeated, trains_alike
 from gradtrace.repair.run.processes import Launcher
@@ -45,13 +45,19 @@ def prove(
     report: Callable[[str], None] = lambda text: None,
     only_list: bool = False,
 ) -> Proof:
-    """Find the repairs of the launcher's program that hold.
+    """Find the repairs of the launcher's program that hold; ``limits`` name no failing call.
 
     ``report`` receives lines about the progress. With ``only_list``, no candidate is run.
     """
     start = time.monotonic()
-    original = launcher.run({}, limits._replace(failing_call=None))
-    proof = Proof(original)
+    original = launcher.run({}, limits)
+    is_caught = False
+    # An error that ends the program comes before one that the program catches, perhaps on purpose.
+    if any(call.failed for call in original.calls) and not original.is_explained:
+        is_caught = original.status != "raised"  # else it may be the cause of the other error
+        limits = limits._replace(stops_if_caught=True)
+        original = launcher.run({}, limits)
+    proof = Proof(original, is_caught=is_caught)
     calls = f"{len(original.calls)} backward calls, {original.seconds:.1f} s"
     error = (original.error or "").partition("\n")[0] or "no error"
     report(f"as it is: {error if len(error) < 90 else error[:87] + '…'} ({calls})")
@@ -59,27 +65,25 @@ def prove(
         report(original.explanation.removeprefix("gradtrace: "))
     if not proof.fails:
         return proof
-    proof.is_caught = original.status == "raised" and Failure(original).is_caught
     proof.listed = candidates(original, report)
     if only_list or not proof.listed:
         return proof
     report(f"{len(proof.listed)} candidates, each in a process of its own")
     # A slower machine must not reject a right repair: allow several times the program's own time.
     seconds = min(limits.seconds, 30 + 5 * original.seconds)
-    failing_call = original.failing_call
-    repetition = launcher.run({}, limits._replace(failing_call=None))
+    repetition = launcher.run({}, limits)
+    limits = limits._replace(failing_call=original.failing_call, seconds=seconds)
     proof.repeats = is_repeated(original, repetition)
     reference = None
     if original.status == "raised":
-        reference_limits = RunLimits(failing_call, _REFERENCE_CALLS, seconds)
-        reference = _reference(launcher, original, reference_limits)
+        reference = _reference(launcher, original, limits._replace(beyond=_REFERENCE_CALLS))
     judge = Judge(original, reference)
     reported = time.monotonic()
     for number, candidate in enumerate(proof.listed):
         if time.monotonic() - reported > _REPORT_AFTER:
             reported = time.monotonic()
             report(f"{number} of {len(proof.listed)} candidates, {reported - start:.0f} s")
-        run = launcher.run(candidate.edits, RunLimits(failing_call, limits.beyond, seconds))
+        run = launcher.run(candidate.edits, limits)
         if not is_senseless(candidate, run):
             proof.judgements.append(judge.judge(candidate, run))
     proof.listed = [judgement.candidate for judgement in proof.judgements]

@@ -62,8 +62,9 @@ def _lines(proof: Proof) -> Iterator[str | Candidate]:
         if not proof.fails:
             yield "The program did not fail within the time of one run: raise --seconds."
             return
-        run, family = proof.original, (proof.original.diagnosis or {}).get("family", "silent")
-        if run.status == "raised" and family == "silent" and run.failing_call > len(run.calls):
+        run = proof.original
+        is_other = run.status == "raised" and not run.is_explained
+        if is_other and run.failing_call > len(run.calls):
             yield f"This is no error of backward(), so nothing can be proven: {run.error_line}"
         else:
             yield "No repair could be proven."

@@ -5,7 +5,6 @@ right is decided by the judge.
 """
 
 import ast
-import builtins
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -76,13 +75,6 @@ class Failure:
             except (OSError, UnicodeDecodeError, SyntaxError):
                 self._sources[path] = None
         return self._sources[path]
-
-    @property
-    def is_caught(self) -> bool:
-        """Whether the program catches the error: a ``try`` or a ``with`` around a running line."""
-        # Errors of torch's own classes are RuntimeErrors.
-        kind = getattr(builtins, self.run.error_line.partition(":")[0], RuntimeError).__name__
-        return any(_is_caught(statement, kind) for statement in self.running)
 
     @property
     def carried(self) -> list[str]:
@@ -267,20 +259,3 @@ def _doubt(repair: Repair, edits: Sequence[Edit]) -> str | None:
                     "cannot tell: compare with torch.autograd.gradgradcheck"
                 )
     return None
-
-
-def _is_caught(statement: Statement, kind: str) -> bool:
-    """Whether errors of this class end at a block around the statement, without a ``raise``."""
-    caught_by = re.compile(rf"\b(BaseException|Exception|{kind})\b")
-    inner: ast.AST = statement.node
-    for block in statement.source.parents(inner):
-        caught: list[ast.expr | None] = []
-        if isinstance(block, ast.With):  # suppress(RuntimeError), pytest.raises(RuntimeError)
-            caught += [item.context_expr for item in block.items]
-        elif isinstance(block, ast.Try) and inner in block.body:
-            ending = (h for h in block.handlers if not any(statement.source.all(ast.Raise, h)))
-            caught += [handler.type for handler in ending]
-        if any(classes is None or caught_by.search(ast.unparse(classes)) for classes in caught):
-            return True
-        inner = block
-    return False

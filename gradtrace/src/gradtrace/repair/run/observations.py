@@ -223,6 +223,12 @@ class ProgramRun:
         return len(self.calls) + (0 if self.calls and self.calls[-1].failed else 1)
 
     @property
+    def is_explained(self) -> bool:
+        """Whether the program raised an error of autograd that has a diagnosis."""
+        family = (self.diagnosis or {}).get("family", "silent")
+        return self.status == "raised" and family != "silent"
+
+    @property
     def short_error(self) -> str:
         """The reason to reject a candidate that raised this error: its family or its first line."""
         return _SHORT_ERRORS.get(family_of(self.error or "")[0] or "", f"raises {self.error_line}")
@@ -266,12 +272,14 @@ class ProgramRun:
 class RunLimits(NamedTuple):
     """The limits of a run: a number of calls beyond the failing one, and a time in seconds.
 
-    If ``failing_call`` is None, the calls are not limited.
+    If ``failing_call`` is None, the calls are not limited.  With ``stops_if_caught``, an explained
+    error ends the run although the program catches it.
     """
 
     failing_call: int | None = None
     beyond: int = 8
     seconds: float = 120.0
+    stops_if_caught: bool = False
 
 
 # Two runs compared.

@@ -161,7 +161,7 @@ class Recorder(Listener):
         running, self._running = self._running, None
         if error is not None:
             running.failed = True
-            if explanation_of(error) is not None:  # the program itself may catch it
+            if self._limits.stops_if_caught and explanation_of(error) is not None:
                 self._stop("raised", error)
             return
         with traversal.undisturbed(), torch.no_grad():
