@@ -552,6 +552,63 @@ def closure():
 for _ in range(3):
     opt.step(closure)
 """
+HOOK_ON_FROZEN = f"""{START}
+net = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+net[0].weight.requires_grad = False
+for p in net.parameters():
+    p.register_hook(lambda gradient: gradient / 2)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(3):
+    loss = net(torch.randn(4, 2)).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+RESULT_TRAINED = f"""{START}
+w = torch.randn(3, requires_grad=True) * 0.1
+opt = torch.optim.SGD([w], 0.1)
+for step in range(3):
+    loss = (w * torch.randn(3)).sum().pow(2)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+GRADIENT_OF_RESULT = f"""{START}
+net = nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+
+def attack(x):
+    x = x.clone().requires_grad_()
+    net(x).pow(2).mean().backward()
+    x = x + 0.1 * x.grad.sign()
+    return x
+
+for step in range(3):
+    x = attack(torch.randn(4, 2))
+    opt.zero_grad()
+    net(x).pow(2).mean().backward()
+    print(x.grad.norm())
+    opt.step()
+"""
+IN_FORWARD = f"""{START}
+class Nearest(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, w):
+        x = torch.zeros(2, requires_grad=True)
+        (gradient,) = torch.autograd.grad((x - w).pow(2).sum(), x)
+        return w - gradient
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 3 * gradient
+
+w = torch.ones(2, requires_grad=True)
+opt = torch.optim.SGD([w], 0.1)
+for step in range(3):
+    opt.zero_grad()
+    Nearest.apply(w).sum().backward()
+    opt.step()
+"""
 RANDOM = STATE.replace("torch.manual_seed(0)", "torch.seed()")
 
 
@@ -626,6 +683,10 @@ def reason(proof: Proof, title: str) -> str:
         (COUPLING, "out_of_place", "+    b = b.mul(s.exp())"),
         (GRADIENT_CHANGED, "out_of_place", "+        grad = grad.mul(2).mul(x)"),
         (KEPT_GRADIENT_CHANGED, "out_of_place", "+        kept = kept * grad"),
+        (HOOK_ON_FROZEN, "ask_less", "+    if p.requires_grad:"),
+        (RESULT_TRAINED, "leaf", "+w = w.detach().requires_grad_()"),
+        (GRADIENT_OF_RESULT, "retain_gradient", "+    x.retain_grad()"),
+        (IN_FORWARD, "narrow_region", "+        with torch.enable_grad():"),
     ],
 )
 def test_one_repair_is_proven(proof, program, kind, line):

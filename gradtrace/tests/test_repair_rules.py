@@ -1115,3 +1115,32 @@ def test_a_function_with_inplace_is_made_to_return_a_new_tensor(list_candidates)
     assert "h = F.relu(h, inplace=False)\n" in edited(
         listed, "h = F.relu(h, inplace=False), at line 2"
     )
+
+
+def test_a_model_is_not_compiled(list_candidates):
+    text = (
+        "@torch.compile\ndef f(x):\n    return x\n\nm.compile()\nm = torch.compile(m, mode='d')\n"
+    )
+    listed = list_candidates(text, 6, family="unsupported", cause="double_backward_compiled")
+    lines = text.splitlines()
+    removed = [
+        lines[1:],
+        [*lines[:4], lines[5]],
+        [*lines[:5], "m = m"],
+    ]
+    edits = [edited([c], c.title).splitlines() for c in listed if c.title.startswith("without ")]
+    assert sorted(edits) == sorted(removed)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_asked"), [("raw.exp()", True), ("torch.ones(2, requires_grad=True) * 2", False)]
+)
+def test_whether_a_result_is_to_be_trained_is_asked_if_its_leaf_has_a_name(
+    list_candidates, text, is_asked
+):
+    program = f"w = {text}\nopt = SGD([w], 0.1)\n"
+    facts = {"family": "unsupported", "cause": "optimizer_of_result", "carried_by": "w"}
+    (leaf,) = [
+        c for c in list_candidates(program, 2, began_at=1, **facts) if c.repair == kinds.LEAF
+    ]
+    assert bool(leaf.question) is is_asked

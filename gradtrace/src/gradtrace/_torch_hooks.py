@@ -187,10 +187,11 @@ class AllowRefused(TorchFunctionMode):
 
     Each output of a function such as ``chunk`` becomes a view with its own node, which may be
     changed in place; any other view that may not be changed is replaced by the changed copy.
-    Inference mode only switches gradients off.  Any other operation that raises an error runs again
-    without gradients, so its value is right.  ``loses_gradient`` says whether that lost a gradient;
-    it is None if a leaf without ``.grad`` changed, because the program may train either its old or
-    its new value.
+    Inference mode only switches gradients off.  Optimizers train results of operations, too, and a
+    hook on a tensor without gradient never runs.  Any other operation that raises an error runs
+    again without gradients, so its value is right.  ``loses_gradient`` says whether that lost a
+    gradient; it is None if a leaf without ``.grad`` changed, because the program may train either
+    its old or its new value.
 
     Args:
         spread_nan: replace each value whose gradient is lost by NaN, which spreads to all values
@@ -202,6 +203,15 @@ class AllowRefused(TorchFunctionMode):
         self.loses_gradient: bool | None = False
         self._spread_nan = spread_nan
         vars(torch._C)["_InferenceMode"] = lambda mode: torch.set_grad_enabled(not mode)
+        add = torch.optim.Optimizer.add_param_group
+
+        def add_results(self: torch.optim.Optimizer, param_group: dict[str, Any]) -> None:
+            for parameter in tree_leaves(param_group["params"]):
+                if isinstance(parameter, torch.Tensor) and not parameter.is_leaf:
+                    parameter.retain_grad()  # so that it may be trained
+            add(self, param_group)
+
+        torch.optim.Optimizer.add_param_group = add_results  # type: ignore[method-assign]
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -214,6 +224,8 @@ class AllowRefused(TorchFunctionMode):
             try:
                 if function.__name__ == "detach_":  # of a view
                     return args[0].copy_(args[0].detach())
+                if function.__name__ == "register_hook":  # of what gets no gradient
+                    return args[0].clone().requires_grad_().register_hook(*args[1:])
                 if function.__name__ == "__deepcopy__":  # like that of a leaf: without its graph
                     return args[0].detach().clone()
                 return self._without_gradients(function, args, kwargs or {})

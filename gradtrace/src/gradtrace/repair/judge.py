@@ -81,7 +81,8 @@ class Judge:
     def __init__(self, original: ProgramRun, reference: ProgramRun | None = None):
         self.original = original
         self.failing_call = original.failing_call
-        parameters = {key for optimizer in original.optimizers for key in optimizer.keys}
+        optimizers = original.optimizers or (reference or original).optimizers
+        parameters = {key for optimizer in optimizers for key in optimizer.keys}
         # Without an optimizer, the parameters that the program itself updates; None if unknown.
         self.trained = parameters or original.updated_by_hand or None
         self.diagnosis = original.diagnosis or {}
@@ -262,8 +263,7 @@ class Judge:
 
     def _unconnected(self, run: ProgramRun) -> str | None:
         """Return an objection to a gradient for tensors of which the loss depends on none."""
-        calls = (call for call in self.original.calls if call.unconnected and not call.failed)
-        earlier = {call.site for call in calls}
+        earlier = {c.site for c in self.original.calls if c.unconnected and not c.failed}
         sites = (call.site for call in run.calls if call.unconnected and call.site not in earlier)
         texts = (
             f"the gradient at line {line.line} is of no tensor that its loss was computed from"
@@ -326,7 +326,7 @@ class Judge:
         # What is detached where it is used may be multiplied by zero at first, and a gradient is
         # differentiated by the loss that uses it.
         is_second_order = candidate.repair == kinds.CREATE_GRAPH and self.family == "freed"
-        return is_second_order or candidate.repair in _DETACHED_AT_USE
+        return is_second_order or candidate.repair in (kinds.LEAF, *_DETACHED_AT_USE)
 
     def _pairs(
         self, run: ProgramRun, to_the_end: bool = False
@@ -548,8 +548,8 @@ class Judge:
         self, candidate: Candidate, run: ProgramRun, question: str | None
     ) -> str | None:
         """Return the doubt about a repair, if the program's own gradient is unknown, or None."""
-        is_average = candidate.repair == kinds.AVERAGE
-        if self._fails_before_call and self.failing_call <= len(run.calls) and not is_average:
+        needs_none = candidate.repair in (kinds.AVERAGE, kinds.RETAIN_GRADIENT)
+        if self._fails_before_call and self.failing_call <= len(run.calls) and not needs_none:
             if not self._has_reference:
                 return "runs, but the program's own loss could not be computed to compare with"
             missing = (self.trained or set()) - self._parameters_with_gradients(run)
@@ -583,7 +583,7 @@ class Judge:
         if is_sum and len(self.original.calls) > len(run.calls) > 0:
             lines.append("its loss is the sum of the losses on which the program called backward()")
         keys = self._parameters_with_gradients(run)
-        if self.trained is not None and self.trained & keys:
+        if self.trained is not None and len(self.trained & keys) > 1:
             all_ = "all " if self.trained <= keys else ""
             lines.append(f"{all_}{len(self.trained & keys)} parameters get a gradient")
         elif keys:
@@ -594,7 +594,7 @@ class Judge:
         return lines
 
     def _listed(self, keys: Iterable[str], verb: str = "is") -> str:
-        names = [self.original.names.get(key, key) for key in sorted(keys)]
+        names = [self._program.names.get(key, key) for key in sorted(keys)]
         plural = {"is": "are", "gets": "get"}.get(verb, verb)
         listed = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
         return f"{listed} {verb if len(names) == 1 else plural}".rstrip()

@@ -8,6 +8,7 @@ from gradtrace.repair.intent import loss_name, optimizer_name, targets_of_calls
 from gradtrace.repair.run.observations import (
     SAME,
     ZERO,
+    GradientsCleared,
     ObservedCall,
     ProgramRun,
     StepTaken,
@@ -23,9 +24,16 @@ def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
         {n for step in r.steps for numbers in step.calls.values() for n in numbers}
         for r in (run, original)
     )
+    dropped = {  # an edit shifts the numbers of lines, not their texts
+        call.text
+        for position, call in enumerate(original.events)
+        if isinstance(call, ObservedCall)
+        and call.number not in used_originally
+        and any(isinstance(event, GradientsCleared) for event in original.events[position:])
+    }
     targets = targets_of_calls(run)
     for position, call in enumerate(run.events):
-        if not isinstance(call, ObservedCall) or call.number in used:
+        if not isinstance(call, ObservedCall) or call.number in used or call.text in dropped:
             continue
         owners = {optimizer for key in call.gradients for optimizer in run.owners(key)}
         later = {e.optimizer for e in run.events[position:] if isinstance(e, StepTaken)}

@@ -5,8 +5,15 @@ import re
 from collections.abc import Iterator
 
 from gradtrace.autograd.syntax import reads, statements_computing, writes
-from gradtrace.repair.edits import Edit, Source, method_called
-from gradtrace.repair.kinds import ASK_LESS, OPTIMIZER_LATER, REGISTER, SWITCH_ON
+from gradtrace.repair.edits import Edit, Source, call_of, method_called
+from gradtrace.repair.kinds import (
+    ASK_LESS,
+    LEAF,
+    OPTIMIZER_LATER,
+    REGISTER,
+    RETAIN_GRADIENT,
+    SWITCH_ON,
+)
 from gradtrace.repair.rule import Candidate, Failure, edit
 
 _OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LBFGS", "NAdam", "RAdam")
@@ -77,3 +84,33 @@ def register_modules(failure: Failure) -> Iterator[Candidate]:
                 titles.append(f"{target} = {container}(…)")
                 together += source.replace(value, f"{container}({source.code(value)})")
     yield from edit(REGISTER, "; ".join(titles), together)
+
+
+def guard_hook(failure: Failure) -> Iterator[Candidate]:
+    """Register a hook only where its tensor requires a gradient: ``if p.requires_grad:``."""
+    is_refused = failure.cause == "hook_without_gradient"
+    for source, node, place in failure.running[:1] if is_refused else ():
+        call = call_of(source, node, "register_hook")
+        if call is not None and isinstance(call.func, ast.Attribute) and source.has_own_lines(node):
+            head = f"if {source.code(call.func.value)}.requires_grad:"
+            title = f"{head.removesuffix(':')}, at line {place.line}"
+            yield from edit(ASK_LESS, title, source.indent_under(head, [node]))
+
+
+def train_or_observe_result(failure: Failure) -> Iterator[Candidate]:
+    """Give an optimizer a leaf, ``x.detach().requires_grad_()``, or keep ``.grad`` of a result."""
+    made = " ".join(source.code(node) for source, node, _ in failure.at("began_at"))
+    for name in failure.carried if failure.cause == "optimizer_of_result" else ():
+        # A leaf that is made in the same statement has no other name.
+        is_nameless = re.search(r"\brequires_grad|\bParameter\(", made)
+        question = None if is_nameless else f"is {name} to be trained, not what it is made from?"
+        for source, node, place in failure.running[:1]:
+            line = f"{name} = {name}.detach().requires_grad_()"
+            title = f"{line} before line {place.line}"
+            yield from edit(LEAF, title, source.insert(node, before=[line]), question)
+    for name in failure.carried if failure.cause == "grad_of_result" else ():
+        for source, node, place in failure.at("made_at"):
+            if name in writes(node):
+                line = f"{name}.retain_grad()"
+                title = f"{line} after line {place.line}"
+                yield from edit(RETAIN_GRADIENT, title, source.insert(node, after=[line]))

@@ -335,6 +335,33 @@ def open_regions(failure: Failure) -> Iterator[Candidate]:
                 yield from edit(kinds.KEEP_GRADIENT, title, source.remove_line(decorator), question)
 
 
+def without_compile(failure: Failure) -> Iterator[Candidate]:
+    """Use the function or module itself, for ``torch.compile(f)``, ``m.compile()``, a decorator."""
+    is_compiled = failure.cause in ("double_backward_compiled", "donated_buffers")
+    for source in failure.sources if is_compiled else ():
+        decorators = [d for f in source.all(ast.FunctionDef) for d in f.decorator_list]
+        for node in source.all(ast.expr):
+            match source.code(node).partition("(")[0], node, source.parent(node):
+                case "torch.compile", _, _ if node in decorators:
+                    edits = source.remove_line(node)
+                case "torch.compile", ast.Call(args=[function, *_]), _:
+                    edits = source.replace(node, source.code(function))
+                case _, ast.Call(func=ast.Attribute(attr="compile")), ast.Expr() as statement:
+                    edits = source.remove(statement)
+                case _:
+                    continue
+            yield from edit(kinds.SWITCH, f"without {source.code(node)}", edits)
+
+
+def record_in_forward(failure: Failure) -> Iterator[Candidate]:
+    """Run a statement of a custom function's ``forward`` under ``torch.enable_grad()``."""
+    for source, node, place in failure.running if "in_a_functions_forward" in failure.facts else ():
+        if source.has_own_lines(node):
+            title = f"torch.enable_grad() at line {place.line}"
+            edits = source.indent_under("with torch.enable_grad():", [node])
+            yield from edit(kinds.NARROW_REGION, title, edits)
+
+
 def twice_differentiable(failure: Failure) -> Iterator[Candidate]:
     """Remove ``@once_differentiable`` where a program declares its own functions."""
     edits: list[Edit] = []

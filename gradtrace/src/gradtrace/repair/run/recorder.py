@@ -281,7 +281,9 @@ class Recorder(Listener):
         return {
             self._leaves[id(leaf)][1]: sample_of(leaf.grad)
             for leaf in parameters
-            if id(leaf) in self._leaves and leaf.is_leaf and leaf.grad is not None
+            if id(leaf) in self._leaves
+            and (leaf.is_leaf or leaf.retains_grad)
+            and leaf.grad is not None
         }
 
     # The graph of a call.
@@ -292,7 +294,8 @@ class Recorder(Listener):
         """Compute the gradients without the nodes made before the last call from this site."""
         roots = _tensors(outputs)
         leaves = [leaf for leaf, _ in self._leaves.values() if leaf.requires_grad and leaf.is_leaf]
-        if not leaves or any(root.numel() != 1 or root.is_leaf for root in roots):
+        is_disturbed = any(leaf.retains_grad for leaf, _ in self._leaves.values())
+        if is_disturbed or not leaves or any(root.numel() != 1 or root.is_leaf for root in roots):
             return None  # of a loss that is not a scalar, backward requires a gradient
         since = self._last_at.get(site, -1)
         handles = [
