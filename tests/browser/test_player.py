@@ -840,9 +840,11 @@ def test_paper_shows_the_end_and_cuts_nothing_but_keeps_an_open_question(show, p
         assert again.locator(told).is_visible()  # built for the paper
     assert "Trying to backward" in again.locator(".outcome").inner_text()
     assert not again.locator(".buttons").is_visible()
-    for name in (".source", ".scroll", ".variables"):
-        cut = again.locator(name).evaluate("box => box.scrollHeight > box.clientHeight + 1")
-        assert not cut
+    for width in (1280, 640):  # a sheet of A4 in portrait is as narrow as a phone's layout
+        page.set_viewport_size({"width": width, "height": 600})
+        for name in (".desk", ".source", ".scroll", ".variables"):
+            cut = again.locator(name).evaluate("box => box.scrollHeight > box.clientHeight + 1")
+            assert not cut, (width, name)
     page.emulate_media(media="screen")
     again.locator(".position", has_text="step 1 of 7").wait_for()
 
@@ -1104,6 +1106,32 @@ def test_on_a_phone_a_long_question_leaves_room_for_the_controls(show, page):
     place.get_by_role("button", name="Show me").click()
     desk = place.locator(".desk")
     assert desk.evaluate("desk => desk.scrollHeight - desk.clientHeight") <= 0
+
+
+def heads():
+    """Several values in each gradient, so that Into prints long texts."""
+    encoder, first, second = nn.Linear(4, 3), nn.Linear(3, 1), nn.Linear(3, 1)
+    features = torch.tanh(encoder(torch.ones(2, 4)))
+    loss1 = first(features).mean()
+    loss2 = second(features).mean()
+    loss1.backward()
+    loss2.backward()
+
+
+def test_on_a_small_phone_reply_and_graph_share_the_screen(show, page):
+    page.set_viewport_size({"width": 360, "height": 740})
+    question = asked(
+        WhichNodeRunsNext(line="loss1.backward()", node="MeanBackward0", why="It goes on. " * 10),
+        heads,
+    )
+    place = opened_at(show(static_html([trace(heads)], question=question)), "heads")
+    place.get_by_role("button", name="Show me").click()
+    cut = place.locator(".asking").evaluate("box => box.scrollHeight - box.clientHeight")
+    assert cut <= 0 and place.locator(".stage").bounding_box()["height"] >= 95
+    bar = place.locator(".bar").bounding_box()["y"]
+    place.get_by_label("Step into").click()
+    assert place.locator(".told", has_text="receives the gradient").is_visible()
+    assert abs(place.locator(".bar").bounding_box()["y"] - bar) < 1
 
 
 @pytest.mark.parametrize("height", [680, 900])
