@@ -769,6 +769,30 @@ def test_the_caller_is_named_of_a_line_that_two_losses_share(run, strict):
     assert (_line(found.began_at), [*map(_line, found.began_through)]) == (6, [13])
 
 
+ACTOR_AND_CRITIC = """
+trunk, actor, critic = nn.Linear(4, 3), nn.Linear(3, 2), nn.Linear(3, 1)
+oa = torch.optim.SGD(actor.parameters(), 0.1)
+oc = torch.optim.SGD([*trunk.parameters(), *critic.parameters()], 0.1)
+hidden = torch.tanh(trunk(torch.randn(5, 4)))
+advantage = 1 - critic(hidden).squeeze()
+actor_loss = (actor(HIDDEN)[:, 0] * advantage).mean()
+critic_loss = advantage.pow(2).mean()
+actor_loss.backward()
+oa.step()
+critic_loss.backward()
+"""
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_detach_is_advised_where_the_earlier_loss_alone_reads_all_that_both_share(run, strict):
+    _, found, _ = run(_HEAD + ACTOR_AND_CRITIC.replace("HIDDEN", "hidden.detach()"), strict=strict)
+    at = " (line 8)" if strict else ""  # without it, line 9 could be of either loss
+    assert found.fix.startswith(f"detach advantage where actor_loss reads it{at}, because")
+    _, found, _ = run(_HEAD + ACTOR_AND_CRITIC.replace("HIDDEN", "hidden"), strict=strict)
+    assert "detach" not in found.fix
+    assert "inputs=" in found.fix and found.otherwise.startswith("if both losses must train")
+
+
 @pytest.mark.parametrize("strict", [True, False])
 def test_the_call_is_named_that_requests_an_unused_input_beside_used_ones(run, strict):
     net = """

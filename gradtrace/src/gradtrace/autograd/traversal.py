@@ -6,7 +6,7 @@ and without recursion.
 """
 
 import gc
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from graphlib import TopologicalSorter
 
@@ -63,6 +63,19 @@ def leaves_of(nodes: Iterable[_torch.LiveNode]) -> list[torch.Tensor]:
     return [node.variable for node in nodes if isinstance(node, _torch.LEAF)]
 
 
+def leaves_within(depth: int, node: _torch.LiveNode) -> frozenset[_torch.LiveNode]:
+    """Return the nodes of the leaves that at most ``depth`` links separate from a node."""
+    leaves: set[_torch.LiveNode] = set()
+    pending = [(node, 0)]
+    for current, distance in pending:  # grows while it is read
+        if isinstance(current, _torch.LEAF):
+            leaves.add(current)
+        elif distance < depth:
+            inputs = (n for n, _ in _torch.edges_of(current) if n is not None)
+            pending.extend((n, distance + 1) for n in inputs)
+    return frozenset(leaves)
+
+
 def users_of(links: Sequence[Sequence[int]]) -> list[list[int]]:
     """Invert the links of :func:`walk`: return for each node the nodes that use it."""
     users: list[list[int]] = [[] for _ in links]
@@ -93,6 +106,18 @@ def reachable(
                 visited.add(j)
                 pending.append(j)
     return visited
+
+
+def reaches(
+    roots: Set[_torch.LiveNode],
+    targets: Collection[_torch.LiveNode],
+    blocked: Collection[_torch.LiveNode],
+) -> bool:
+    """Whether a path leads from one of ``roots`` to a target without passing a blocked node."""
+    live, links = walk(roots)
+    starts = range(len(roots))
+    passed = reachable(links, starts, {i for i, node in enumerate(live) if node in blocked})
+    return any(live[i] in targets for i in passed)
 
 
 @contextmanager

@@ -145,7 +145,7 @@ CAUSES = (
         Fix(
             "detach {tensor|the shared part} where {first|the first loss} reads it{at|},"
             " {because|because the optimizer of that loss does not train it}",
-            needs=("first_trains_others",),
+            needs=("first_trains_others", "not other_ways"),
             otherwise="add the losses and call backward() once, if both losses must train"
             " {tensor|the shared part}",
         ),

@@ -1,6 +1,6 @@
 """The base class of the evidence of all families."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -10,7 +10,7 @@ from typing import Any
 
 from gradtrace import _torch
 from gradtrace.autograd import frames, source
-from gradtrace.autograd.frames import Location, is_users, user_frames
+from gradtrace.autograd.frames import Chain, Location, is_users, user_frames
 from gradtrace.explaining.evidence.carriers import Holder, filled_at, name_of
 from gradtrace.watching.call_sites import FAR, caller_of_apply, outward
 from gradtrace.watching.record import BackwardCall, Timeline
@@ -97,18 +97,25 @@ class Evidence:
         self.began_at, (self.parted_in, lines) = event.location, frames.parting(event.path, failed)
         self.began_through = tuple(lines[1:])
 
-    def read_at(self, variables: Iterable[Holder], later: bool) -> str | None:
+    def read_at(
+        self, variables: Iterable[Holder], later: bool, others: Collection[Chain | None] = ()
+    ) -> str | None:
         """Return the lines that read a variable before or after ``began_at``, as text.
 
         They are lines of the function in which the ways to that line and to the failed call part.
+        Those before ``began_at`` are not in ``others``; None if one of these is not known.
         """
         frame = next((f for f in user_frames(self.frame) if f.f_code is self.parted_in), None)
         names = {v.name for v in variables if v.frame is frame}
         place = [self.began_at, *self.began_through][-1]
         if frame is None or place is None or len(names) != 1 or frame.f_lineno <= place.line:
             return None
+        if not later and None in others:
+            return None
         first, last = (place.line + 1, frame.f_lineno) if later else (1, place.line)
-        lines = source.lines_that_read(frame, names.pop(), range(first, last + 1))
+        reading = source.lines_that_read(frame, names.pop(), range(first, last + 1))
+        calls = {call for chain in others if chain for call in chain.lines}
+        lines = [line for line in reading if later or (frame.f_code, line) not in calls]
         return f" (line {' and '.join(map(str, lines))})" if lines else None
 
     def _locate(self, sequence_nr: int) -> None:

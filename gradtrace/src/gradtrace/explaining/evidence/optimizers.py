@@ -81,3 +81,7 @@ class Training:
 
 def storages_of(optimizer: torch.optim.Optimizer) -> frozenset[int]:
     return storages_in(parameters_of(optimizer))
+
+
+def is_cleared(leaf: torch.Tensor) -> bool:
+    return leaf.grad is None or not leaf.grad.detach().any()

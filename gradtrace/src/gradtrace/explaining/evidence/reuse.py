@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd import source
+from gradtrace.autograd import source, traversal
 from gradtrace.autograd.frames import Chain, place_of, user_frames
 from gradtrace.autograd.nodes import FREED, HIDDEN
 from gradtrace.autograd.saved import describe
@@ -21,7 +21,7 @@ from gradtrace.autograd.traversal import leading_to, leaves_of, reachable, roots
 from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence
 from gradtrace.explaining.evidence.carriers import Holder
-from gradtrace.explaining.evidence.optimizers import Training
+from gradtrace.explaining.evidence.optimizers import Training, is_cleared
 from gradtrace.watching.record import BackwardCall, freed_by
 
 
@@ -92,7 +92,7 @@ class ReuseEvidence(Evidence):
         return {
             "it": carriers.name_of(self.naming),
             "tensor": self.tensor,
-            "at": self.read_at(self.naming, not self.first_trains_others),
+            "at": self.read_at(self.naming, not self.first_trains_others, self._made_before),
             "emptied": carriers.emptied(self.naming),
             "trained": self.names_of(self.trained_only_there),
             "detached": carriers.detached(self.carriers, self._as_leaves),
@@ -128,6 +128,11 @@ class ReuseEvidence(Evidence):
     def built_after(self) -> list[int]:
         """The nodes that were created after the freeing call."""
         return [i for i in self.new if self._number(i) >= self.freeing.sequence_nr]
+
+    @property
+    def _made_before(self) -> list[Chain | None]:
+        """The lines that created the other new nodes."""
+        return [self._chain(i) for i in self.new if self._number(i) < self.freeing.sequence_nr]
 
     @cached_property
     def made_again(self) -> list[int]:
@@ -297,9 +302,7 @@ class ReuseEvidence(Evidence):
         read = {source.expression_read(made, chain) for chain in chains if made and chain} - {None}
         naming = self.naming
         if self.first_trains_others:  # that loss reads only what no other entry was computed from
-            inner = reachable(self.links, (j for i in self.entries for j in self.links[i]))
-            nodes = {self.live[i] for i in inner}
-            naming = [v for v in naming if v.node not in nodes] or naming
+            naming = [v for v in naming if v.node not in self._inner] or naming
         named = carriers.tensors_of(naming, read.pop() if len(read) == 1 else None)
         leaves = {id(leaf) for leaf in self._leaves(self._inputs)}
         return named or carriers.output_of(leaves, self.variables)
@@ -389,7 +392,7 @@ class ReuseEvidence(Evidence):
         leaves = self._leaves(self._inputs)
         ids = {id(leaf) for leaf in self.training.trained(leaves)}
         return [
-            leaf for leaf in leaves if id(leaf) in ids or (self.freeing.whole and _is_cleared(leaf))
+            leaf for leaf in leaves if id(leaf) in ids or (self.freeing.whole and is_cleared(leaf))
         ]
 
     @cached_property
@@ -449,7 +452,7 @@ class ReuseEvidence(Evidence):
         """Whether steps, lines or cleared gradients show that weights of the freed part changed."""
         leaves = self._leaves(self._inputs)
         # A program clears gradients after it has used them.
-        cleared = self.freeing.whole and all(map(_is_cleared, leaves))
+        cleared = self.freeing.whole and all(map(is_cleared, leaves))
         return (
             (cleared and bool(leaves))
             or any(o in self._stepped for o in self._owners)
@@ -540,6 +543,19 @@ class ReuseEvidence(Evidence):
         return reachable(self.links, self.entries)
 
     @cached_property
+    def _inner(self) -> set[_torch.LiveNode]:
+        """The nodes that the entries were computed from."""
+        inputs = (j for i in self.entries for j in self.links[i])
+        return {self.live[i] for i in reachable(self.links, inputs)}
+
+    @cached_property
+    def other_ways(self) -> bool:
+        """Whether the earlier loss reaches what entries were computed from, and not through one."""
+        outer = {self.live[i] for i in self.entries} - self._inner
+        blocking = {self.live[i] for i in self._blocking()}
+        return traversal.reaches(self._roots_of(self.freeing), self._inner & blocking, outer)
+
+    @cached_property
     def _above(self) -> set[int]:
         """The nodes that were computed from an entry and that no earlier call used."""
         return leading_to(self.entries, self.users) - self.earlier.keys()
@@ -560,17 +576,8 @@ class ReuseEvidence(Evidence):
 
     def _origin(self, node: _torch.LiveNode) -> Any:
         """Return a key that is equal for a node and its counterparts in other iterations."""
-        leaves: set[_torch.LiveNode] = set()
-        pending = [(node, 0)]
-        for current, depth in pending:
-            if isinstance(current, _torch.LEAF):
-                leaves.add(current)
-            elif depth < _NEAR:
-                inputs = (n for n, _ in _torch.edges_of(current) if n is not None)
-                pending.extend((n, depth + 1) for n in inputs)
         chain = self.timeline.lines.find(_torch.sequence_nr(node))
-        line = None if chain is None else chain.path[0]
-        return type(node), line, frozenset(leaves)
+        return type(node), chain and chain.path[0], traversal.leaves_within(_NEAR, node)
 
     def _is_scalar(self, i: int) -> bool:
         outputs = _torch.outputs_of(self.live[i])
@@ -586,10 +593,6 @@ class ReuseEvidence(Evidence):
         """Whether the node enters this loss through new sums and factors alone."""
         between = leading_to([i], self.users)
         return all(j not in self.earlier and _SUMS.match(self.nodes[j].name) for j in between)
-
-
-def _is_cleared(leaf: torch.Tensor) -> bool:
-    return leaf.grad is None or not leaf.grad.detach().any()
 
 
 _NEAR = 4  # links between an operation and the parameters that distinguish it
