@@ -645,7 +645,7 @@ def reason(proof: Proof, title: str) -> str:
     ("program", "kind", "line"),
     [
         (STATE, "detach_state", "+    h = h.detach()"),
-        (LSTM, "detach_state", "+        state = tuple(one.detach() for one in state)"),
+        (LSTM, "detach_state", "+        state = tuple(tensor.detach() for tensor in state)"),
         (RETAINED, "detach_state", "+    h = h.detach()"),
         (CAUGHT, "compute_again", "+        features = net(x)"),
         (

@@ -176,7 +176,7 @@ def test_a_loss_that_is_also_returned_is_not_computed_twice(list_candidates):
 def test_entries_of_an_attribute_are_detached_whatever_their_keys_are(list_candidates, key):
     text = "for x in batches:\n    loss = model(x)\n    loss.backward()\n"
     listed = list_candidates(text, 3, variables=[(f"ema.shadow['{key}']", "dict")])
-    line = "ema.shadow = {key: one.detach() for key, one in ema.shadow.items()}"
+    line = "ema.shadow = {key: tensor.detach() for key, tensor in ema.shadow.items()}"
     assert f"    loss.backward()\n    {line}\n" in edited(listed, line)
 
 
@@ -271,7 +271,7 @@ def test_entries_of_a_dict_are_detached_in_each_iteration(list_candidates):
     listed = list_candidates(STATES, 5, variables=variables)
     lines = (
         "    states['h'] = states['h'].detach()\n"
-        "    states['c'] = tuple(one.detach() for one in states['c'])\n"
+        "    states['c'] = tuple(tensor.detach() for tensor in states['c'])\n"
     )
     texts = [text for one in listed for text in one.edits.values() if lines in text]
     assert sorted(text.index(lines) for text in texts) == [

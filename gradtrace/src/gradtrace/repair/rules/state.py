@@ -23,12 +23,12 @@ from gradtrace.repair.rule import Candidate, Failure, Statement, edit
 
 _DETACHED = {
     "tensor": "{0} = {0}.detach()",
-    "tuple": "{0} = tuple(one.detach() for one in {0})",
-    "list": "{0} = [one.detach() for one in {0}]",
-    "deque": "{0} = type({0})((one.detach() for one in {0}), {0}.maxlen)",
-    "dict": "{0} = {{key: one.detach() for key, one in {0}.items()}}",
+    "tuple": "{0} = tuple(tensor.detach() for tensor in {0})",
+    "list": "{0} = [tensor.detach() for tensor in {0}]",
+    "deque": "{0} = type({0})((tensor.detach() for tensor in {0}), {0}.maxlen)",
+    "dict": "{0} = {{key: tensor.detach() for key, tensor in {0}.items()}}",
     "namedtuple": "{1} = {1}._replace({2}={0}.detach())",
-    "nested": "{0} = [tuple(one.detach() for one in part) for part in {0}]",
+    "nested": "{0} = [tuple(tensor.detach() for tensor in part) for part in {0}]",
 }
 
 
