@@ -725,7 +725,7 @@ def test_what_may_not_be_read_costs_nobody_what_was_there(
 
 def test_files_of_nobodys_are_said(here, collected):
     files = {f"Ada_9001_assignsubmission_file/{FILE}": RIGHT, "read me.txt": b"..."}
-    assert "1 files have the name of no student: read me.txt" in collected(files)
+    assert "1 file has the name of no student: read me.txt" in collected(files)
 
 
 @pytest.mark.parametrize(

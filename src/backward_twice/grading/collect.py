@@ -99,7 +99,8 @@ def collect_download(
         )
     if source.strays:
         names = ", ".join(map(shown, source.strays[:5]))
-        warnings.append(f"{len(source.strays)} files have the name of no student: {names}")
+        files = "1 file has" if len(source.strays) == 1 else f"{len(source.strays)} files have"
+        warnings.append(f"{files} the name of no student: {names}")
     record.write(submissions, exercise)
     write_people(submissions, people)
     return source.platform, len(by_folder), warnings
