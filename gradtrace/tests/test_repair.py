@@ -609,6 +609,17 @@ for step in range(3):
     Nearest.apply(w).sum().backward()
     opt.step()
 """
+LIST_TO_NUMPY = f"""{START}
+import numpy as np
+net = nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(3):
+    losses = [net(torch.randn(4, 2)).pow(2).mean() for _ in range(2)]
+    print(np.mean(losses))
+    opt.zero_grad()
+    sum(losses).backward()
+    opt.step()
+"""
 RANDOM = STATE.replace("torch.manual_seed(0)", "torch.seed()")
 
 
@@ -683,6 +694,7 @@ def reason(proof: Proof, title: str) -> str:
         (COUPLING, "out_of_place", "+    b = b.mul(s.exp())"),
         (GRADIENT_CHANGED, "out_of_place", "+        grad = grad.mul(2).mul(x)"),
         (KEPT_GRADIENT_CHANGED, "out_of_place", "+        kept = kept * grad"),
+        (LIST_TO_NUMPY, "number", "+    print(np.mean([x.detach() for x in losses]))"),
         (HOOK_ON_FROZEN, "ask_less", "+    if p.requires_grad:"),
         (RESULT_TRAINED, "leaf", "+w = w.detach().requires_grad_()"),
         (GRADIENT_OF_RESULT, "retain_gradient", "+    x.retain_grad()"),

@@ -604,7 +604,7 @@ def test_parameters_that_no_loss_reaches_are_connected_where_they_are_read(list_
         "    return self.base(x * self.gate.detach())\n\nprint(net.lora_B.norm().item())\n"
     )
     for name, title, expected in (
-        ("lora_B", "the tensors themselves in place of parameters with another .data",
+        ("lora_B", "the tensors themselves in place of parameters with their values",
          "new_weight = self.w0 + self.lora_B @ self.lora_A\n    del self.base.weight\n"),
         ("gate", "without .detach() at line 3", "self.base(x * self.gate)"),
     ):  # fmt: skip
@@ -690,7 +690,10 @@ def test_a_tensor_is_cloned_before_each_of_its_changes(list_candidates):
     text = "h[0] = f(h)\nh[1] = f(h)\nh.sum().backward()\n"
     listed = list_candidates(text, 3, family="modified", cause="inplace_on_saved", began_at=2)
     cloned = edited(listed, "h = h.clone() before each in-place change")
-    assert cloned == "h = h.clone()\nh[0] = f(h)\nh = h.clone()\nh[1] = f(h)\nh.sum().backward()\n"
+    assert cloned == ("h, h[0] = h.clone(), f(h)\nh, h[1] = h.clone(), f(h)\nh.sum().backward()\n")
+    listed = list_candidates(text.replace("f(h)", "z"), 3, cause="inplace_on_saved", began_at=2)
+    cloned = edited(listed, "h = h.clone() before each in-place change")
+    assert cloned == "h = h.clone()\nh[0] = z\nh = h.clone()\nh[1] = z\nh.sum().backward()\n"
 
 
 def test_what_a_loop_computed_is_computed_again_in_the_next(list_candidates):
@@ -1144,3 +1147,50 @@ def test_whether_a_result_is_to_be_trained_is_asked_if_its_leaf_has_a_name(
         c for c in list_candidates(program, 2, began_at=1, **facts) if c.repair == kinds.LEAF
     ]
     assert bool(leaf.question) is is_asked
+
+
+def test_what_numpy_cannot_take_is_computed_by_torch_or_detached(list_candidates):
+    text = "total = np.sum([n * x for n, x in pairs], 0)\n"
+    listed = list_candidates(text, 1, family="unsupported", cause="numpy_of_graph")
+    (asked,) = [c for c in listed if c.question and "torch.stack" in c.title]
+    assert [*asked.edits.values()] == [
+        "total = torch.sum(torch.stack([n * x for n, x in pairs]), 0)\n"
+    ]
+    edited(listed, "x.detach() at line 1")
+    listed = list_candidates("np.mean(xs)\n", 1, family="unsupported", cause="numpy_of_graph")
+    assert edited(listed, "[x.detach() for x in xs] at line 1") == (
+        "np.mean([x.detach() for x in xs])\n"
+    )
+
+
+def test_a_tensor_whose_gradient_is_requested_requires_one(list_candidates):
+    text = "x = a * real\ny = D(x)\ng = grad(y, x)\n"
+    facts = {"family": "unused_input", "cause": "input_off", "carried_by": "x"}
+    listed = list_candidates(text, 3, began_at=1, **facts)
+    new = edited(listed, "x.requires_grad_() after line 1")
+    assert new == text.replace("y =", "x.requires_grad_()\ny =")
+
+
+def test_tensors_of_a_list_are_replaced_by_new_ones(list_candidates):
+    text = "for w, g in zip(fast, grads):\n    w -= lr * g\nloss(fast).backward()\n"
+    facts = {"family": "modified", "cause": "inplace_on_saved", "facts": ["of_an_element"]}
+    line = "fast = [w - lr * g for w, g in zip(fast, grads)]"
+    new = edited(list_candidates(text, 3, began_at=2, **facts), line)
+    assert new == f"{line}\nloss(fast).backward()\n"
+
+
+def test_a_parameter_made_of_a_result_is_replaced_by_the_result(list_candidates):
+    text = "self.conv.weight = nn.Parameter(W)\ny = self.conv(x)\n"
+    facts = {"family": "silent", "cause": "never_trained", "carried_by": "net.w0"}
+    title = "the tensors themselves in place of parameters with their values"
+    new = edited(list_candidates(text, 2, began_at=1, **facts), title)
+    assert new.startswith("new_weight = W\ndel self.conv.weight\nself.conv.weight = new_weight\n")
+
+
+@pytest.mark.parametrize("has_inner_loop", [True, False])
+def test_a_state_over_a_sequence_may_begin_anew(list_candidates, has_inner_loop):
+    inner = "for x in xs:\n        h = cell(x, h)" if has_inner_loop else "h = cell(xs[0], h)"
+    text = f"h = zeros(4)\nfor epoch in range(5):\n    {inner}\n    h.sum().backward()\n"
+    listed = list_candidates(text, len(text.splitlines()), variables=[("h", "tensor")])
+    reset = [c.title for c in listed if c.repair == kinds.RESET_STATE]
+    assert reset == ["h = zeros(4) at the beginning of each iteration"] * has_inner_loop

@@ -255,7 +255,8 @@ class AllowRefused(TorchFunctionMode):
             if self._spread_nan and isinstance(value, torch.Tensor):
                 value.detach().fill_(math.nan)
             elif self._spread_nan:
-                return value * math.nan  # NumPy's array shares the tensor's memory
+                result = result.copy()  # NumPy's array shares the tensor's memory
+                result.fill(math.nan)
         return result
 
 

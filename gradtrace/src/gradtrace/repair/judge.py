@@ -49,6 +49,7 @@ _DETACHED_AT_USE = (kinds.DETACH, kinds.DETACH_SHARED)
 _ASKED_IF_CHANGED = (kinds.DETACH, kinds.CREATE_GRAPH)
 _COMPUTED_AGAIN = (kinds.FORWARD_AGAIN, kinds.COMPUTE_AGAIN)
 _SAME_GRADIENTS = ("graph_grows", "gradient_changed_in_backward")  # their repairs may train alike
+_NEED_NO_REFERENCE = (kinds.AVERAGE, kinds.IN_TORCH, kinds.RETAIN_GRADIENT)  # ask, or observe
 _REPEATED = 2  # calls beyond the failing one that are compared, where the program's go on
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
 
@@ -477,10 +478,10 @@ class Judge:
         """Return the strict watch's warnings; if the program raised, only those of new causes."""
         if self._is_silent:
             return run.findings
-        known_causes = {finding["cause"] for finding in self.original.findings}
+        known_causes = {"gradient_leaks"}  # leaks() measures the share, or asks if it is meant
+        known_causes |= {finding["cause"] for finding in self.original.findings}
         if self._lacks_second_order:
             known_causes.discard("create_graph_missing")
-        known_causes.add("gradient_leaks")  # _leaks measures the share, or asks if it is meant
         return [finding for finding in run.findings if finding["cause"] not in known_causes]
 
     def _warning(self, finding: dict[str, Any]) -> str:
@@ -532,8 +533,7 @@ class Judge:
         if self.original.status != "raised":
             return None
         if not run.calls:
-            is_other_error = self.failing_call > len(self.original.calls)
-            is_done = is_other_error and run.status == "ended"
+            is_done = self.failing_call > len(self.original.calls) and run.status == "ended"
             return None if is_done else "no backward() call was observed"
         if not run.calls[-1].accumulates and not run.steps and not candidate.repair.keeps:
             return "no gradient was observed, because autograd.grad returns it"
@@ -548,8 +548,8 @@ class Judge:
         self, candidate: Candidate, run: ProgramRun, question: str | None
     ) -> str | None:
         """Return the doubt about a repair, if the program's own gradient is unknown, or None."""
-        needs_none = candidate.repair in (kinds.AVERAGE, kinds.RETAIN_GRADIENT)
-        if self._fails_before_call and self.failing_call <= len(run.calls) and not needs_none:
+        is_checked = candidate.repair not in _NEED_NO_REFERENCE
+        if self._fails_before_call and self.failing_call <= len(run.calls) and is_checked:
             if not self._has_reference:
                 return "runs, but the program's own loss could not be computed to compare with"
             missing = (self.trained or set()) - self._parameters_with_gradients(run)

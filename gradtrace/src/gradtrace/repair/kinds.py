@@ -25,10 +25,12 @@ REGISTER = Repair("register", 11, "the modules are to be trained")
 RETURN_NONE = Repair("return_none", 11, "the other inputs of the function have no gradient")
 RETURN_ORDER = Repair("return_order", 11, "these gradients belong to these inputs")
 RETAIN_GRADIENT = Repair("retain_gradient", 12, "the gradient of that result is wanted")
+REQUIRE_GRADIENT = Repair("require_gradient", 12, "the gradient of that tensor is wanted")
 LEAF = Repair(
     "leaf", 12, "the values are to be trained, not what they were computed from", cuts=True
 )
 AVERAGE = Repair("average", 12, "the loss is the mean of its elements", keeps=False)
+IN_TORCH = Repair("in_torch", 12, "the loss is to train through the result")
 PART = Repair("part", 12, "the gradient of that part is wanted")
 PASS_ARGUMENT = Repair("pass_argument", 12, "both calls are to use the same value", keeps=False)
 OUT_OF_PLACE = Repair("out_of_place", 12, "the backward pass needs the old value")

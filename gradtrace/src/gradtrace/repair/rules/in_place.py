@@ -97,9 +97,12 @@ def out_of_place(failure: Failure) -> Iterator[Candidate]:
     yield from edit(OUT_OF_PLACE, "all of them out of place", together)
 
 
-def stack_new_parts(failure: Failure) -> Iterator[Candidate]:
-    """Stack new parts, ``x = torch.stack([f(t) for t in x])``, where a loop writes into them."""
-    for source, member, _ in failure.running[:1] if failure.cause == "view_changed_inplace" else ():
+def collect_new_parts(failure: Failure) -> Iterator[Candidate]:
+    """Collect new tensors, ``x = [f(t) for t in x]``, where a loop writes into the parts of x."""
+    is_view, is_entry = failure.cause == "view_changed_inplace", "of_an_element" in failure.facts
+    form = "torch.stack([{}])" if is_view else "[{}]"
+    writing = failure.running[:1] if is_view else failure.at("began_at")
+    for source, member, _ in writing if is_view or is_entry else ():
         code, written = _new_value(source, member), _loop_variables(source, member)
         for loop in source.around(member, ast.For):
             targets = getattr(loop.target, "elts", [loop.target])
@@ -109,7 +112,7 @@ def stack_new_parts(failure: Failure) -> Iterator[Candidate]:
             if loop.body != [member] or code is None or not tensors:
                 break
             head = f"for {source.code(loop.target)} in {source.code(loop.iter)}"
-            code, member, written = f"torch.stack([{code} {head}])", loop, tensors
+            code, member, written = form.format(f"{code} {head}"), loop, tensors
         if isinstance(member, ast.For):
             line = f"{written.pop()} = {code}"
             yield from edit(OUT_OF_PLACE, line, source.replace(member, line))
@@ -176,6 +179,10 @@ def clone_the_written(failure: Failure) -> Iterator[Candidate]:
                 line = f"{tensor} = {tensor}.clone()"
                 title = f"{line} before line {place.line}"
                 edits = source.insert(node, before=[line])
+                if isinstance(node, ast.Assign) and name in reads(node.value):  # the old tensor
+                    target, value = source.code(node.targets[0]), source.code(node.value)
+                    title = f"{tensor}, {target} = {tensor}.clone(), {value}"
+                    edits = source.replace(node, title)
                 yield from edit(CLONE_WRITTEN, title, edits)
                 together.setdefault((source, line), []).extend(edits)
     for (_, line), edits in together.items():

@@ -11,6 +11,7 @@ from gradtrace.repair.kinds import (
     LEAF,
     OPTIMIZER_LATER,
     REGISTER,
+    REQUIRE_GRADIENT,
     RETAIN_GRADIENT,
     SWITCH_ON,
 )
@@ -97,20 +98,21 @@ def guard_hook(failure: Failure) -> Iterator[Candidate]:
             yield from edit(ASK_LESS, title, source.indent_under(head, [node]))
 
 
-def train_or_observe_result(failure: Failure) -> Iterator[Candidate]:
-    """Give an optimizer a leaf, ``x.detach().requires_grad_()``, or keep ``.grad`` of a result."""
-    made = " ".join(source.code(node) for source, node, _ in failure.at("began_at"))
-    for name in failure.carried if failure.cause == "optimizer_of_result" else ():
-        # A leaf that is made in the same statement has no other name.
-        is_nameless = re.search(r"\brequires_grad|\bParameter\(", made)
-        question = None if is_nameless else f"is {name} to be trained, not what it is made from?"
-        for source, node, place in failure.running[:1]:
-            line = f"{name} = {name}.detach().requires_grad_()"
-            title = f"{line} before line {place.line}"
-            yield from edit(LEAF, title, source.insert(node, before=[line]), question)
-    for name in failure.carried if failure.cause == "grad_of_result" else ():
-        for source, node, place in failure.at("made_at"):
-            if name in writes(node):
-                line = f"{name}.retain_grad()"
-                title = f"{line} after line {place.line}"
-                yield from edit(RETAIN_GRADIENT, title, source.insert(node, after=[line]))
+_LINES = {  # for a tensor of which a gradient is wanted
+    "optimizer_of_result": (LEAF, "{0} = {0}.detach().requires_grad_()"),
+    "grad_of_result": (RETAIN_GRADIENT, "{0}.retain_grad()"),
+    "input_off": (REQUIRE_GRADIENT, "{0}.requires_grad_()"),
+}
+
+
+def want_gradient_of_tensor(failure: Failure) -> Iterator[Candidate]:
+    """Make a computed tensor a leaf, keep its ``.grad`` or let it require a gradient."""
+    kind, line = _LINES.get(failure.cause or "", (LEAF, ""))
+    for source, node, place in [*failure.at("made_at"), *failure.at("began_at")] if line else ():
+        for name in writes(node).intersection(failure.carried):
+            title = f"{line.format(name)} after line {place.line}"
+            # A leaf that is made in the same statement has no other name.
+            is_leaf = re.search(r"\brequires_grad|\bParameter\(", source.code(node))
+            asks = kind == LEAF and not is_leaf
+            question = f"is {name} to be trained, not what it is made from?" if asks else None
+            yield from edit(kind, title, source.insert(node, after=[line.format(name)]), question)

@@ -33,13 +33,22 @@ _DETACHED = {
 
 
 def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
-    """Detach all variables with a graph that a loop carries: ``h = h.detach()``."""
+    """Detach all variables with a graph that a loop carries: ``h = h.detach()``.
+
+    A state that an inner loop carries over a sequence may also begin anew: ``h = torch.zeros(4)``.
+    """
     for statement, loop in failure.loops:
         types = failure.variables(statement)
         names = [name for name in carried_names(loop) if name in types]
         lines = [_DETACHED[types[name]].format(name) for name in names]
         question = _question_of_mean(statement)
         yield from _in_each_iteration(statement, lines, kinds.DETACH_STATE, loop, question)
+        source = statement.source
+        inner = [part for part in source.all(ast.stmt, *loop.body) if isinstance(part, Loop)]
+        over_sequence = {name for part in inner for name in carried_names(part)} & {*names}
+        starts = [node for node in source.before(loop) if writes(node) & over_sequence]
+        lines = [source.code(node) for node in starts if isinstance(node, ast.Assign)]
+        yield from _in_each_iteration(statement, lines, kinds.RESET_STATE, loop)
 
 
 def _question_of_mean(statement: Statement) -> str | None:

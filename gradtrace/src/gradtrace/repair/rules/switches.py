@@ -153,8 +153,7 @@ def flags(failure: Failure) -> Iterator[Candidate]:
 def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
     """Remove ``detach()``, ``item()`` and the like, or move it to one operand."""
     is_cut_off = failure.cause in ("never_trained", "constant_term")
-    families, is_array = ("no_graph", None, "unused_input"), failure.cause == "numpy_of_graph"
-    if failure.family not in families and not is_cut_off and not is_array:
+    if failure.family not in ("no_graph", None, "unused_input") and not is_cut_off:
         return
     question = _question(failure)
     for source, node, place in failure.nearby:
@@ -176,10 +175,6 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
             # Only detach() cuts on purpose.
             on_purpose = method_called(call) == "detach" and failure.family == "no_graph"
             of_cut = question or (f"is {receiver} to be trained?" if on_purpose else None)
-            if is_array:
-                title = f"{receiver}.detach() at line {place.line}"
-                yield from edit(kinds.NUMBER, title, source.call_method(call.func.value, "detach"))
-                continue
             edits = source.drop_call(call)
             yield from edit(kinds.KEEP_GRADIENT, title, edits, of_cut)
             for operand in _operands(source, call.func.value):
@@ -196,6 +191,30 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
                 edits = source.replace(attribute, code)
                 yield from edit(kinds.KEEP_GRADIENT, title, edits, question)
         yield from _stacked(source, node)
+
+
+def compute_without_numpy(failure: Failure) -> Iterator[Candidate]:
+    """Give NumPy tensors without a graph, or let PyTorch compute: ``torch.sum`` for ``np.sum``."""
+    for source, node, place in failure.running if failure.cause == "numpy_of_graph" else ():
+        for call in source.all(ast.Call, node):
+            match call.func:
+                case ast.Attribute(value=operand, attr="numpy"):
+                    operands: list[ast.expr] = [operand]
+                case ast.Attribute(value=ast.Name("np" | "numpy") as module) if call.args:
+                    operands, first = [*_operands(source, call)], call.args[0]
+                    for form in ("{}", "torch.stack({})"):
+                        edits = source.replace(first, form.format(source.code(first)))
+                        edits += source.replace(module, "torch")
+                        title = f"{source.code_with(call, edits)} at line {place.line}"
+                        question = f"is the loss to train through {source.code(call)}?"
+                        yield from edit(kinds.IN_TORCH, title, edits, question)
+                case _:
+                    continue
+            for operand in operands:
+                of_list = source.replace(operand, f"[x.detach() for x in {source.code(operand)}]")
+                for edits in (source.call_method(operand, "detach"), of_list):
+                    title = f"{source.code_with(operand, edits)} at line {place.line}"
+                    yield from edit(kinds.NUMBER, title, edits)
 
 
 def read_after_backward(failure: Failure) -> Iterator[Candidate]:
@@ -226,18 +245,25 @@ def _is_read_once(node: ast.stmt, statements: Iterable[ast.stmt]) -> bool:
 
 
 def without_data(failure: Failure) -> Iterator[Candidate]:
-    """Put a computed tensor, with its graph, in the place of a parameter whose ``.data`` is set."""
+    """Put a computed tensor, with its graph, in the place of a parameter that gets its values."""
     edits: list[Edit] = []
+    began = [statement.node for statement in failure.at("began_at")]
     suites = ((s.source, s.source.suite_of(s.node)) for s in failure.nearby)
     nodes = {node: source for source, suite in suites for node in suite}
     for node, source in nodes.items() if failure.cause == "never_trained" else ():
         match node:
             case ast.Assign([ast.Attribute(ast.Attribute() as parameter, "data")], value):
-                code, name = source.code(parameter), f"new_{parameter.attr}"
-                exchange = [f"del {code}", f"{code} = {name}"]
-                edits += source.replace(node, f"{name} = {source.code(value)}")
-                edits += source.insert(node, after=exchange)
-    title = "the tensors themselves in place of parameters with another .data"
+                pass
+            case ast.Assign([ast.Attribute() as parameter], ast.Call(args=[value]) as call) if (
+                method_called(call) == "Parameter" and node in began
+            ):
+                pass
+            case _:
+                continue
+        code, name = source.code(parameter), f"new_{parameter.attr}"
+        edits += source.replace(node, f"{name} = {source.code(value)}")
+        edits += source.insert(node, after=[f"del {code}", f"{code} = {name}"])
+    title = "the tensors themselves in place of parameters with their values"
     yield from edit(kinds.KEEP_GRADIENT, title, edits)
 
 
