@@ -40,7 +40,6 @@ def backward(number: int, loss: float, text: str = "loss.backward()", **fields) 
         "losses": (sample(loss),),
         "operations": Counter(MulBackward0=2, AddBackward0=1),
         "oldest_node": 10 * number,
-        "saved_bytes": 8,
         "leaves": frozenset(gradients),
         "stale_leaves": frozenset(),
         "upstream": frozenset(),
@@ -718,8 +717,8 @@ def test_a_run_that_is_stopped_proves_nothing(status, reason):
 
 
 def test_a_doubt_of_the_rule_prevents_a_proof():
-    judgement = judge(kinds.CREATE_GRAPH, *repaired(), doubt="no run shows it")
-    assert (judgement.status, judgement.reasons) == (UNPROVEN, ["no run shows it"])
+    judgement = judge(kinds.CREATE_GRAPH, *repaired(), doubt="does no run show it?")
+    assert (judgement.status, judgement.question) == (OPEN, "does no run show it?")
 
 
 def test_a_repair_that_trains_fewer_parameters_than_another_is_rejected():
@@ -1321,10 +1320,7 @@ def test_the_graphs_of_one_line_grow(sizes, is_rejected):
     events = *calls, step(0, *used)
     judgement = judge(kinds.OUT_OF_PLACE, *events, original=original, reference=reference)
     assert judgement.reasons == (
-        [
-            "runs, but memory grows with each iteration: "
-            "1, 2, 3, 4 nodes in the graph, 8, 8, 8, 8 bytes saved"
-        ]
+        ["runs, but memory grows with each iteration: 1, 2, 3, 4 nodes in the graph"]
         if is_rejected
         else []
     )

@@ -938,9 +938,8 @@ def test_whether_a_cut_is_meant_is_asked(proof):
 
 def test_a_backward_of_the_programs_own_is_not_proven_by_running_it(proof):
     found = proof(OWN_BACKWARD)
-    assert not found.accepted, proof_text.text(found)
-    doubted = [one for one in found.judgements if one.status == "unproven"]
-    assert doubted and "gradgradcheck" in doubted[0].reasons[0]
+    assert proof_text.outcome(found) == "question", proof_text.text(found)
+    assert "gradgradcheck" in found.accepted[0].question
 
 
 def test_a_gradient_is_not_lost_where_the_program_failed_before_backward(proof):

@@ -148,7 +148,6 @@ class Judge:
         doubts = (
             self._unfinished(candidate, run),
             self._unreferenced(candidate, run, own_question),
-            candidate.doubt,
             unused if is_read else None,
         )
         for judgement.status, reasons in (
@@ -165,6 +164,7 @@ class Judge:
             self._lacks_second_order or not self._first_changed_gradient(candidate, run)
         ):
             own_question = None
+        own_question = candidate.doubt or own_question
         judgement.question = own_question or question or self._is_training_meant(candidate, run)
         judgement.status = OPEN if judgement.question else PROVEN
         judgement.evidence = self._evidence(candidate, run, judgement.question)
@@ -277,9 +277,7 @@ class Judge:
             return "a graph grows with each iteration"
         for calls in growing_calls(run):
             sizes = ", ".join(str(call.operations.total()) for call in calls)
-            memory = ", ".join(str(call.saved_bytes) for call in calls)
-            growth = f"{sizes} nodes in the graph, {memory} bytes saved"
-            return f"memory grows with each iteration: {growth}"
+            return f"memory grows with each iteration: {sizes} nodes in the graph"
         return None
 
     def _stale_gradient(self, run: ProgramRun) -> str | None:

@@ -82,9 +82,7 @@ def _lines(proof: Proof) -> Iterator[str | Candidate]:
         yield from _accepted(number, judgement, result)
     for judgement in proof.equivalent:
         if judgement.candidate.repair == RETAIN_GRAPH:
-            size = max((call.saved_bytes for call in judgement.run.calls), default=0)
-            title = judgement.candidate.title
-            yield f"  - {title}: the same gradients here, but it keeps {size} bytes longer"
+            yield f"  - {judgement.candidate.title}: the same gradients, but more memory"
     rejected = _others(proof)
     if rejected:
         yield ""

@@ -28,7 +28,7 @@ class Candidate(NamedTuple):
     title: str
     edits: Mapping[str, str]
     question: str | None = None  # the repair holds if the answer is yes
-    doubt: str | None = None  # why no run can prove it
+    doubt: str | None = None  # a question that no run of the program answers
 
 
 class Statement(NamedTuple):
@@ -244,18 +244,14 @@ def edit(
 
 
 def _doubt(repair: Repair, edits: Sequence[Edit]) -> str | None:
-    """Return the doubt about an edit that restores gradients inside a custom Function, or None."""
+    """Return a question about an edit that restores gradients inside a custom Function, or None."""
     # Its backward may use copies without a graph, so that a part of it is not differentiated twice,
     # which a run does not reveal.
-    if repair not in (CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH):
-        return None
-    for source, position, *_ in edits:
-        for definition in source.all(ast.ClassDef):
-            start, end = source.span(definition)
-            is_function = any("Function" in source.code(base) for base in definition.bases)
-            if start < position < end and is_function:
-                return (
-                    "runs, but whether this Function can be differentiated twice, running it "
-                    "cannot tell: compare with torch.autograd.gradgradcheck"
-                )
+    if repair in (CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH):
+        for source, position, *_ in edits:
+            for definition in source.all(ast.ClassDef):
+                start, end = source.span(definition)
+                bases = map(source.code, definition.bases)
+                if start < position < end and any("Function" in base for base in bases):
+                    return f"does torch.autograd.gradgradcheck accept {definition.name}.apply?"
     return None

@@ -36,17 +36,15 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
     """Compute the loss again from the present weights, before the statement that failed.
 
     Each candidate repeats more of the statements that compute the loss, with the in-place changes
-    among them, but none that draws random numbers or the next batch, or adds to a sum. The last one
-    computes again what another loop has computed for them.
+    among them, but none that draws random numbers or the next batch, or adds to a sum.
     """
     is_of_old_values = failure.family != "silent" or failure.cause in _OLD_VALUES
     for statement in failure.running if is_of_old_values else ():
-        source = statement.source
-        yield from _before_block(statement)
+        source, earlier = statement.source, _earlier(statement)
         needed = reads(statement.node)
         repeated: list[ast.stmt] = []
         sums: set[str] = set()
-        for previous in reversed(source.before(statement.node)):
+        for previous in reversed(earlier):
             if call_of(source, previous, *_RUNS):
                 if sums & reads(previous):
                     break  # an earlier sum: its terms would count twice
@@ -61,54 +59,32 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
             starts = {name for node in repeated for name in writes(node) - reads(node)}
             if is_change or sums - starts:
                 continue  # a change computes nothing; a sum would not begin at zero
-            yield from _computed_later(source, repeated, statement.node)
-        lines = [source.code(node) for node in _from_other_loops(statement, needed)]
-        first = repeated[0] if repeated else statement.node
-        title = f"again, before line {first.lineno}: {'; '.join(lines)}"
-        yield from edit(kinds.FORWARD_AGAIN, title, source.insert(first, before=lines))
+            yield from _computed_later(statement, earlier, repeated)
+
+
+def _earlier(statement: Statement) -> list[ast.stmt]:
+    """Return the statements before this one in its block and, if that is an ``if``, before it."""
+    source, block = statement.source, statement.source.parent(statement.node)
+    before_block = source.before(block) if isinstance(block, ast.If) else []
+    return [*before_block, *source.before(statement.node)]
 
 
 def _computed_later(
-    source: Source, computing: list[ast.stmt], node: ast.stmt
+    statement: Statement, earlier: list[ast.stmt], computing: list[ast.stmt]
 ) -> Iterator[Candidate]:
     """Move statements to before a later one or, if others read their results, repeat them there."""
-    lines = [source.code(statement) for statement in computing]
-    earlier = source.before(node)
+    source, node = statement.source, statement.node
+    lines = [source.code(previous) for previous in computing]
     between = [s for s in earlier[earlier.index(computing[0]) :] if s not in computing]
     results = writes(*computing).union(*map(changes_in_place, computing))
-    is_movable = not reads(*between) & results and all(map(source.has_own_lines, computing))
+    is_movable = computing[0] in source.before(node) and not reads(*between) & results
+    is_movable &= all(map(source.has_own_lines, computing))
     edits = source.insert(node, before=lines)
     moved = [*edits, *source.remove(*computing)] if is_movable else edits
     when = "later" if is_movable else "again"
     yield from edit(
         kinds.FORWARD_AGAIN, f"{when}, before line {node.lineno}: {'; '.join(lines)}", moved
     )
-
-
-def _before_block(statement: Statement) -> Iterator[Candidate]:
-    """Compute the tensors again that the statement's ``if`` block uses, at its beginning."""
-    source, block = statement.source, statement.source.parent(statement.node)
-    if isinstance(block, ast.If) and statement.node in block.body:
-        needed = reads(*block.body[: block.body.index(statement.node) + 1])
-        for node in itertools.islice(statements_computing(source.before(block), needed), 1):
-            code = source.code(node)
-            if any(source.all(ast.Call, node.value)) and not DRAWS.search(code):
-                title = f"again, before line {block.body[0].lineno}: {code}"
-                yield from edit(kinds.FORWARD_AGAIN, title, source.first_in(block.body, [code]))
-
-
-def _from_other_loops(statement: Statement, needed: set[str]) -> Iterator[ast.Assign]:
-    """Yield the last calls that assign these names in loops before the one of the statement."""
-    source = statement.source
-    own_loops = [*source.loops_around(statement.node)]
-    last: dict[str, ast.Assign] = {}
-    for node in source.statements(source.scope_of(statement.node)):
-        if isinstance(node, ast.Assign) and node.lineno < statement.node.lineno:
-            last |= dict.fromkeys(writes(node) & needed, node)
-    for node in dict.fromkeys(last.values()):
-        loops = [loop for loop in source.loops_around(node) if loop not in own_loops]
-        if loops and isinstance(node.value, ast.Call) and not DRAWS.search(source.code(node)):
-            yield node
 
 
 def start_sum_again(failure: Failure) -> Iterator[Candidate]:
@@ -288,24 +264,12 @@ def detach_at_consumer(failure: Failure) -> Iterator[Candidate]:
         for tensor in _operands(failure, statement)[:_MAX_OPERANDS]:
             key = call, source, source.scope_of(node), source.code(tensor)
             groups.setdefault(key, []).append((node, tensor))
-    computing = failure.computing
     is_carried = failure.cause == "hidden_state_carried"
     kind = kinds.DETACH_STATE if is_carried else kinds.DETACH_SHARED
-    repeated: list[Candidate] = []
-    for (_, source, scope, code), uses in sorted(groups.items(), key=lambda g: len(g[0][-1])):
+    for (_, source, _, code), uses in sorted(groups.items(), key=lambda g: len(g[0][-1])):
         edits = [part for _, tensor in uses for part in source.call_method(tensor, "detach")]
         lines = " and ".join(dict.fromkeys(str(tensor.lineno) for _, tensor in uses))
         yield from edit(kind, f"detach {code} at line {lines}", edits)
-        # If another loss uses the result before, it is repeated with the tensor detached.
-        node, tensor = uses[0]
-        readers = [s for s in source.statements(scope) if reads(s) & writes(node)]
-        own = [reader for reader in readers if reader in computing and reader.lineno > node.lineno]
-        is_read_before = own and any(s.lineno < own[0].lineno for s in readers if s not in own)
-        if is_read_before and isinstance(node, ast.Assign):
-            line = source.code_with(node, source.call_method(tensor, "detach"))
-            title = f"{line}, again before line {own[0].lineno}"
-            repeated += edit(kind, title, source.insert(own[0], before=[line]))
-    yield from repeated
 
 
 def _operands(failure: Failure, statement: Statement) -> list[ast.expr]:

@@ -313,15 +313,6 @@ def _without_guard(cached: Statement) -> Iterator[Candidate]:
             yield from edit(kinds.COMPUTE_AGAIN, title, source.remove_line(decorator))
 
 
-def narrow_context(failure: Failure) -> Iterator[Candidate]:
-    """Move a ``with`` from around the loop into it, so that its cache ends in each iteration."""
-    for statement, loop in failure.loops:
-        source, block = statement.source, statement.source.parent(loop)
-        if isinstance(block, ast.With) and block.body == [loop]:
-            title = f"{source.code(block.items[0].context_expr)} inside the loop"
-            yield from edit(kinds.COMPUTE_AGAIN, title, source.swap_heads(block, loop))
-
-
 def detach_constants(failure: Failure) -> Iterator[Candidate]:
     """Detach what outlives an iteration where it is made or stored: ``a = a.detach()``."""
     names = failure.carried
@@ -355,20 +346,6 @@ def _stored(source: Source, node: ast.stmt, names: list[str]) -> Iterator[Edit]:
         is_named = target.rpartition(".")[2] in {name.rpartition(".")[2] for name in names}
         if (is_named or value is getattr(node, "value", None)) and not changes_in_place(node):
             yield from source.call_method(_entry(value), "detach")
-
-
-def keep_newest_entries(failure: Failure) -> Iterator[Candidate]:
-    """Store only the newest entry: ``outputs[name] = [x]`` in place of ``.append(x)``."""
-    stored = {name.rpartition(".")[2] for name in failure.carried}
-    for source in failure.sources if failure.cause == "replay_keeps_graph" else ():
-        for entries, call in additions(source.tree):
-            container, _, key = entries.partition("[")
-            is_statement = isinstance(source.parent(call), ast.Expr)
-            if key and is_statement and container.rpartition(".")[2] in stored:
-                code = f"{entries} = [{source.code(call.args[0])}]"
-                title, edits = f"{code} at line {call.lineno}", source.replace(call, code)
-                question = f"is {entries} to hold the newest entry only?"
-                yield from edit(kinds.CLEAR, title, edits, question)
 
 
 def store_without_graph(failure: Failure) -> Iterator[Candidate]:

@@ -11,7 +11,6 @@ from gradtrace.repair import kinds
 from gradtrace.repair.edits import Edit, Source, call_of, method_called
 from gradtrace.repair.rule import RIGHT_GRADIENTS, Candidate, Failure, edit
 
-_FLAGS = re.compile(r"checkpoint|cache")
 _OLD = re.compile(r"old|prev|last|target|teacher|ref|frozen|fixed|ema|const|base", re.IGNORECASE)
 _CUTS = ("detach", "item", "numpy", "tolist")
 _REGIONS = re.compile(r"no_grad|inference_mode")
@@ -58,12 +57,10 @@ def options(failure: Failure) -> Iterator[Candidate]:
                 if value is not None and source.code(value) != "False":
                     checkpoints += source.replace(value, "False")
     yield from edit(kinds.USE_REENTRANT, "checkpoint(…, use_reentrant=False)", checkpoints)
-    for statement in failure.running if failure.family == "unused_input" else ():
-        source, gradient = statement.source, call_of(statement.source, statement.node, "grad")
-        if gradient is not None:
-            for option in ("allow_unused", "materialize_grads"):  # None, or zeros
-                edits = source.set_keywords(gradient, **{option: "True"})
-                yield from edit(kinds.SWITCH, f"{option}=True", edits)
+    for source, call in failure.calls("grad") if failure.family == "unused_input" else ():
+        for option in ("allow_unused", "materialize_grads"):  # None, or zeros
+            edits = source.set_keywords(call, **{option: "True"})
+            yield from edit(kinds.SWITCH, f"{option}=True", edits)
 
 
 def differentiate_whole(failure: Failure) -> Iterator[Candidate]:
@@ -139,17 +136,6 @@ def exchange_gradients(failure: Failure) -> Iterator[Candidate]:
                         yield from edit(kinds.RETURN_ORDER, title, edits)
 
 
-def flags(failure: Failure) -> Iterator[Candidate]:
-    """Turn off the program's own options for checkpoints and caches."""
-    for source in failure.sources:
-        settings = [(str(argument.arg), argument.value) for argument in source.all(ast.keyword)]
-        settings += [(source.code(a.targets[0]), a.value) for a in source.all(ast.Assign)]
-        for name, value in settings:
-            if _FLAGS.search(name) and source.code(value) == "True":
-                title = f"{name}=False at line {value.lineno}"
-                yield from edit(kinds.SWITCH, title, source.replace(value, "False"))
-
-
 def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
     """Remove ``detach()``, ``item()`` and the like, or move it to one operand."""
     is_cut_off = failure.cause in ("never_trained", "constant_term")
@@ -215,28 +201,6 @@ def compute_without_numpy(failure: Failure) -> Iterator[Candidate]:
                 for edits in (source.call_method(operand, "detach"), of_list):
                     title = f"{source.code_with(operand, edits)} at line {place.line}"
                     yield from edit(kinds.NUMBER, title, edits)
-
-
-def read_after_backward(failure: Failure) -> Iterator[Candidate]:
-    """Detach a term of a loss, or read its number, after the loss has called backward()."""
-    ends = failure.at("raised_at") if failure.cause == "constant_term" else []
-    for (source, node, _), end in itertools.product(failure.at("began_at"), ends):
-        match node:
-            case ast.Assign([ast.Name(name)], ast.Call() as value):
-                tensor: ast.expr = value
-            case _:
-                continue
-        if end.source is not source or not _is_read_once(node, source.before(end.node)):
-            continue
-        while isinstance(tensor, ast.Call) and method_called(tensor) in _CUTS:
-            tensor = tensor.func.value if isinstance(tensor.func, ast.Attribute) else tensor.args[0]
-        if node in source.before(end.node) and tensor is not value:
-            cut = source.code(value).removeprefix(source.code(tensor))
-            later = source.insert(end.node, after=[f"{name} = {name}{cut}"])
-            is_same = source.code(tensor) == name
-            edits = source.remove(node) if is_same else source.replace(value, source.code(tensor))
-            title = f"{name}{cut} after line {end.line.line}"
-            yield from edit(kinds.KEEP_GRADIENT, title, [*edits, *later], _question(failure))
 
 
 def _is_read_once(node: ast.stmt, statements: Iterable[ast.stmt]) -> bool:

@@ -96,7 +96,6 @@ class ObservedCall:
     losses: tuple[Sample, ...]  # of the first four tensors on which backward was called
     operations: Counter[str]  # the types of the nodes in the graph, without leaves
     oldest_node: int  # the sequence number of the oldest node
-    saved_bytes: int  # of the saved tensors, leaves excluded
     leaves: frozenset[str]  # of the graph
     stale_leaves: frozenset[str]
     upstream: frozenset[tuple[int, int]]

@@ -38,7 +38,6 @@ from gradtrace.repair.run.observations import (
     Sample,
     StepTaken,
 )
-from gradtrace.snapshots.graph import snapshot
 from gradtrace.watching.engine import Listener
 from gradtrace.watching.record import BackwardCall, Timeline, freed_by, parameters_of
 
@@ -136,7 +135,6 @@ class Recorder(Listener):
                 tuple(map(sample_of, _tensors(outputs)[:4])),
                 Counter(type(node).__name__ for node in operations),
                 min(map(_torch.sequence_nr, operations), default=0),
-                _saved_bytes(outputs),
                 frozenset(leaves.values()),
                 self._stale(live, links, leaves, call),
                 frozenset(traversal.upstream(owners, links)),
@@ -403,11 +401,6 @@ def _signs(count: int, device: torch.device) -> torch.Tensor:
     """Return random signs, the same in each process, without the program's random numbers."""
     generator = torch.Generator().manual_seed(count)
     return (torch.randint(0, 2, (count,), generator=generator) * 2 - 1).to(device, torch.int8)
-
-
-def _saved_bytes(outputs: Any) -> int:
-    tensors = [tensor for tensor in _tensors(outputs) if tensor.requires_grad]
-    return snapshot(*tensors).held.activations if tensors else 0
 
 
 def _tensors(outputs: Any) -> list[torch.Tensor]:
