@@ -1103,3 +1103,18 @@ def test_a_state_over_a_sequence_may_begin_anew(list_candidates, has_inner_loop)
     listed = list_candidates(text, len(text.splitlines()), variables=[("h", "tensor")])
     reset = [c.title for c in listed if c.repair == kinds.RESET_STATE]
     assert reset == ["h = zeros(4) at the beginning of each iteration"] * has_inner_loop
+
+
+@pytest.mark.parametrize(("text", "is_asked"), [("p.requires_grad = False", False), ("", True)])
+def test_whether_a_hook_may_be_left_out_is_asked_unless_its_tensor_was_frozen(
+    list_candidates, text, is_asked
+):
+    program = f"{text or 'p = x * 2'}\np.register_hook(print)\n"
+    facts = {"family": "unsupported", "cause": "hook_without_gradient", "carried_by": "p"}
+    (guard,) = [
+        c for c in list_candidates(program, 2, began_at=1, **facts) if c.repair == kinds.ASK_LESS
+    ]
+    assert edited([guard], guard.title).endswith(
+        "if p.requires_grad:\n    p.register_hook(print)\n"
+    )
+    assert bool(guard.question) is is_asked

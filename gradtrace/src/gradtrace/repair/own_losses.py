@@ -24,13 +24,12 @@ def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
         {n for step in r.steps for numbers in step.calls.values() for n in numbers}
         for r in (run, original)
     )
-    dropped = {  # an edit shifts the numbers of lines, not their texts
-        call.text
-        for position, call in enumerate(original.events)
-        if isinstance(call, ObservedCall)
-        and call.number not in used_originally
-        and any(isinstance(event, GradientsCleared) for event in original.events[position:])
-    }
+    clearings = [i for i, e in enumerate(original.events) if isinstance(e, GradientsCleared)]
+    before = original.events[: max(clearings, default=0)]
+    cleared = {e.number for e in before if isinstance(e, ObservedCall)} - used_originally
+    # An edit shifts the numbers of lines, not their texts.
+    texts = {c.number: c.text for c in original.calls}
+    dropped = {texts[n] for n in cleared} - {texts[n] for n in used_originally}
     targets = targets_of_calls(run)
     for position, call in enumerate(run.events):
         if not isinstance(call, ObservedCall) or call.number in used or call.text in dropped:

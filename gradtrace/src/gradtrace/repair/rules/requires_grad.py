@@ -90,12 +90,16 @@ def register_modules(failure: Failure) -> Iterator[Candidate]:
 def guard_hook(failure: Failure) -> Iterator[Candidate]:
     """Register a hook only where its tensor requires a gradient: ``if p.requires_grad:``."""
     is_refused = failure.cause == "hook_without_gradient"
+    codes = [source.code(node) for source, node, _ in failure.at("began_at")]
+    is_frozen = any("requires_grad" in code for code in codes)  # which is on purpose
     for source, node, place in failure.running[:1] if is_refused else ():
         call = call_of(source, node, "register_hook")
         if call is not None and isinstance(call.func, ast.Attribute) and source.has_own_lines(node):
-            head = f"if {source.code(call.func.value)}.requires_grad:"
-            title = f"{head.removesuffix(':')}, at line {place.line}"
-            yield from edit(ASK_LESS, title, source.indent_under(head, [node]))
+            tensor = source.code(call.func.value)
+            question = None if is_frozen else f"is {tensor} to have no gradient?"
+            edits = source.indent_under(f"if {tensor}.requires_grad:", [node])
+            title = f"if {tensor}.requires_grad, at line {place.line}"
+            yield from edit(ASK_LESS, title, edits, question)
 
 
 _LINES = {  # for a tensor of which a gradient is wanted
