@@ -1078,6 +1078,9 @@ def test_a_tensor_whose_gradient_is_requested_requires_one(list_candidates):
     listed = list_candidates(text, 3, began_at=1, **facts)
     new = edited(listed, "x.requires_grad_() after line 1")
     assert new == text.replace("y =", "x.requires_grad_()\ny =")
+    text = "def slope(D, x):\n    y = D(x)\n    return grad(y, x)\n"
+    new = edited(list_candidates(text, 3, **facts), "x.requires_grad_() before line 2")
+    assert new == text.replace("    y =", "    x.requires_grad_()\n    y =")
 
 
 def test_tensors_of_a_list_are_replaced_by_new_ones(list_candidates):

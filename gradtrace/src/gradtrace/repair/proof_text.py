@@ -63,8 +63,7 @@ def _lines(proof: Proof) -> Iterator[str | Candidate]:
             yield "The program did not fail within the time of one run: raise --seconds."
             return
         run = proof.original
-        is_other = run.status == "raised" and not run.is_explained
-        if is_other and run.failing_call > len(run.calls):
+        if run.status == "raised" and not run.is_explained and run.failing_call > len(run.calls):
             yield f"This is no error of backward(), so nothing can be proven: {run.error_line}"
         else:
             yield "No repair could be proven."

@@ -82,9 +82,8 @@ def _computed_later(
     edits = source.insert(node, before=lines)
     moved = [*edits, *source.remove(*computing)] if is_movable else edits
     when = "later" if is_movable else "again"
-    yield from edit(
-        kinds.FORWARD_AGAIN, f"{when}, before line {node.lineno}: {'; '.join(lines)}", moved
-    )
+    title = f"{when}, before line {node.lineno}: {'; '.join(lines)}"
+    yield from edit(kinds.FORWARD_AGAIN, title, moved)
 
 
 def start_sum_again(failure: Failure) -> Iterator[Candidate]:

@@ -90,8 +90,7 @@ def register_modules(failure: Failure) -> Iterator[Candidate]:
 def guard_hook(failure: Failure) -> Iterator[Candidate]:
     """Register a hook only where its tensor requires a gradient: ``if p.requires_grad:``."""
     is_refused = failure.cause == "hook_without_gradient"
-    codes = [source.code(node) for source, node, _ in failure.at("began_at")]
-    is_frozen = any("requires_grad" in code for code in codes)  # which is on purpose
+    is_frozen = any("requires_grad" in s.source.code(s.node) for s in failure.at("began_at"))
     for source, node, place in failure.running[:1] if is_refused else ():
         call = call_of(source, node, "register_hook")
         if call is not None and isinstance(call.func, ast.Attribute) and source.has_own_lines(node):
@@ -111,12 +110,20 @@ _LINES = {  # for a tensor of which a gradient is wanted
 
 def want_gradient_of_tensor(failure: Failure) -> Iterator[Candidate]:
     """Make a computed tensor a leaf, keep its ``.grad`` or let it require a gradient."""
-    kind, line = _LINES.get(failure.cause or "", (LEAF, ""))
-    for source, node, place in [*failure.at("made_at"), *failure.at("began_at")] if line else ():
-        for name in writes(node).intersection(failure.carried):
-            title = f"{line.format(name)} after line {place.line}"
+    kind, form = _LINES.get(failure.cause or "", (LEAF, ""))
+    making = [*failure.at("made_at"), *failure.at("began_at")]
+    for name in failure.carried if form else ():
+        line = form.format(name)
+        statements = [statement for statement in making if name in writes(statement.node)]
+        for source, node, place in statements:
             # A leaf that is made in the same statement has no other name.
             is_leaf = re.search(r"\brequires_grad|\bParameter\(", source.code(node))
             asks = kind == LEAF and not is_leaf
             question = f"is {name} to be trained, not what it is made from?" if asks else None
-            yield from edit(kind, title, source.insert(node, after=[line.format(name)]), question)
+            title = f"{line} after line {place.line}"
+            yield from edit(kind, title, source.insert(node, after=[line]), question)
+        for source, node, _ in [] if statements else failure.running[:1]:
+            scope = source.scope_of(node)
+            if name in {argument.arg for argument in source.all(ast.arg, scope)}:
+                title = f"{line} before line {scope.body[0].lineno}"
+                yield from edit(kind, title, source.first_in(scope.body, [line]))

@@ -3,7 +3,7 @@
 import ast
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from gradtrace.autograd.syntax import is_straight_through, is_true, keyword, reads, writes
 from gradtrace.explaining.causes import gradient_counts
@@ -154,8 +154,9 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
                 continue
             is_whole = getattr(node, "value", None) is call
             is_term = failure.cause == "constant_term" and is_whole
-            if is_term and not _is_read_once(node, source.statements(source.scope_of(node))):
-                continue
+            statements = source.statements(source.scope_of(node))
+            if is_term and sum(bool(reads(s) & writes(node)) for s in statements) > 1:
+                continue  # another statement may store the graph
             receiver = source.code(call.func.value)
             title = f"without .{method_called(call)}() at line {place.line}"
             # Only detach() cuts on purpose.
@@ -201,11 +202,6 @@ def compute_without_numpy(failure: Failure) -> Iterator[Candidate]:
                 for edits in (source.call_method(operand, "detach"), of_list):
                     title = f"{source.code_with(operand, edits)} at line {place.line}"
                     yield from edit(kinds.NUMBER, title, edits)
-
-
-def _is_read_once(node: ast.stmt, statements: Iterable[ast.stmt]) -> bool:
-    """Whether at most one statement reads what a statement assigns; others may store a graph."""
-    return sum(bool(reads(statement) & writes(node)) for statement in statements) <= 1
 
 
 def without_data(failure: Failure) -> Iterator[Candidate]:
