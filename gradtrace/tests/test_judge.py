@@ -433,7 +433,7 @@ def test_an_error_of_other_code_leaves_nothing_to_prove():
 
 def test_without_a_failure_the_text_says_what_was_examined():
     text = proof_text.text(Proof(program(backward(1, 2.0), step(0, 1))))
-    assert "1 backward calls raised no error" in text
+    assert "1 backward call raised no error" in text
 
 
 class ScriptedLauncher:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gradtrace.repair.judge import OPEN, PROVEN, UNPROVEN, Judge, Judgement
-from gradtrace.repair.rule import Candidate
+from gradtrace.repair.rule import Candidate, counted
 from gradtrace.repair.rules import candidates
 from gradtrace.repair.run.observations import ProgramRun, RunLimits, is_repeated, trains_alike
 from gradtrace.repair.run.processes import Launcher
@@ -58,7 +58,7 @@ def prove(
         limits = limits._replace(stops_if_caught=True)
         original = launcher.run({}, limits)
     proof = Proof(original, is_caught=is_caught)
-    calls = f"{len(original.calls)} backward calls, {original.seconds:.1f} s"
+    calls = f"{counted(original.calls, 'backward call')}, {original.seconds:.1f} s"
     error = (original.error or "").partition("\n")[0] or "no error"
     report(f"as it is: {error if len(error) < 90 else error[:87] + '…'} ({calls})")
     if original.explanation:
@@ -68,7 +68,7 @@ def prove(
     proof.listed = candidates(original, report)
     if only_list or not proof.listed:
         return proof
-    report(f"{len(proof.listed)} candidates, each in a process of its own")
+    report(f"{counted(proof.listed, 'candidate')}, each in a process of its own")
     # A slower machine must not reject a right repair: allow several times the program's own time.
     seconds = min(limits.seconds, 30 + 5 * original.seconds)
     repetition = launcher.run({}, limits)

@@ -9,7 +9,7 @@ from gradtrace.repair.edits import Source
 from gradtrace.repair.judge import OPEN, PROVEN, UNPROVEN, Judgement
 from gradtrace.repair.kinds import RETAIN_GRAPH
 from gradtrace.repair.proof import Proof
-from gradtrace.repair.rule import Candidate
+from gradtrace.repair.rule import Candidate, counted
 
 SCHEMA = 1
 
@@ -53,7 +53,7 @@ def _lines(proof: Proof) -> Iterator[str | Candidate]:
     """Yield the lines of the text, and a candidate where its diff belongs."""
     result = outcome(proof)
     if result == "healthy":
-        calls = f"{len(proof.original.calls)} backward calls"
+        calls = counted(proof.original.calls, "backward call")
         yield f"No failure was found: {calls} raised no error, and a strict watch does not warn."
         return
     if proof.is_caught:
@@ -127,7 +127,7 @@ def listing(proof: Proof) -> str:
     """Render the list of the candidates, none of which was run."""
     if not proof.fails:
         return text(proof)
-    lines = [f"{len(proof.listed)} candidates, none of which was run:"]
+    lines = [f"{counted(proof.listed, 'candidate')}, none of which was run:"]
     lines += [f"  {candidate.repair.name}: {candidate.title}" for candidate in proof.listed]
     return "\n".join(lines)
 

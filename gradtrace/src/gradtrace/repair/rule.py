@@ -7,7 +7,7 @@ right is decided by the judge.
 import ast
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, NamedTuple
 
 from gradtrace.autograd.syntax import Function, Loop, reads, statements_computing, writes
@@ -255,3 +255,12 @@ def _doubt(repair: Repair, edits: Sequence[Edit]) -> str | None:
                 if start < position < end and any("Function" in base for base in bases):
                     return f"does torch.autograd.gradgradcheck accept {definition.name}.apply?"
     return None
+
+
+def counted(items: Sized, noun: str) -> str:
+    """Return how many items there are, for texts.
+
+    >>> counted("a", "backward call"), counted("ab", "candidate")
+    ('1 backward call', '2 candidates')
+    """
+    return f"{len(items)} {noun}{'' if len(items) == 1 else 's'}"
