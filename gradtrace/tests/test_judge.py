@@ -1173,6 +1173,7 @@ def test_a_warning_of_a_strict_watch_is_an_objection_unless_the_program_had_it(
     if family == "silent" or cause not in known:
         expected.append("runs, but a strict watch warns: why")
     assert judgement.reasons == expected
+    assert expected or judgement.evidence[-1].endswith("a strict watch finds nothing new")
 
 
 def test_the_warning_that_a_program_had_is_not_repeated():

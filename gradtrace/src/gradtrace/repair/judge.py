@@ -588,8 +588,8 @@ class Judge:
             lines.append(f"{self._listed(keys, 'gets')} a gradient")
         if len(run.optimizers) > 1 and run.steps and not question:
             lines.append("each step uses the gradient of its own losses only")
-        lines.append("no graph grows, and a strict watch finds nothing")
-        return lines
+        found = "nothing new" if run.findings else "nothing"
+        return [*lines, f"no graph grows, and a strict watch finds {found}"]
 
     def _listed(self, keys: Iterable[str], verb: str = "is") -> str:
         names = [self._program.names.get(key, key) for key in sorted(keys)]
