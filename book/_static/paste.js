@@ -64,7 +64,8 @@ function places(frames) {
 // The evidence for an answer, of its own or of the answers to the question that it leads to.
 function evidenceFor({ evidence = {}, answers = [] }, input) {
   const matching = evidence.script ? input.lines.filter(({ text }) => new RegExp(evidence.script).test(text)) : [];
-  const found = [...(input.facts[evidence.fact] ?? []), ...matching.map((line) => ({ line }))];
+  const facts = input.facts[evidence.fact] ?? [];
+  const found = facts.length ? facts : matching.map((line) => ({ line }));
   const lines = found.filter(({ line }, index, all) => {
     const repeats = (other) =>
       other.number === line.number || (other.number > line.number && line.text.includes(other.text));
@@ -163,7 +164,7 @@ function diagnose() {
       "This text contains none of the known messages. <a>Search the site for it</a>, or choose what you see.",
     );
     unknown.querySelector("a").href = `search.html?q=${encodeURIComponent(trace.trim().split("\n").at(-1))}`;
-    diagnosis.append(unknown);
+    diagnosis.append(trace.trim() ? unknown : create("p", {}, "Paste your error above, or choose what you see."));
     const answers = GUIDE.map((each) => ({ ...each, answer: each.title ?? each.message }));
     ask({ question: "What do you see?", answers }, input, diagnosis);
   }

@@ -114,13 +114,15 @@ def test_nothing_is_sent_and_nothing_pasted_is_run(paste, page):
     requests = []
     page.on("request", lambda request: requests.append(request.url))
     paste("", "").wait_for_load_state("networkidle")
+    diagnosis = page.get_by_role("region", name="Diagnosis")
+    assert diagnosis.inner_text().startswith("Paste your error above")
     before = len(requests)
     poison = "<img src=x onerror='document.title = 1'>"
     page.get_by_label("Traceback or message").fill(
         f'{FREED}\n  File "{poison}.py", line 1, in f\n    {poison}\n{FREED}'
     )
     page.get_by_role("button", name="Find the repair").click()
-    page.get_by_role("region", name="Diagnosis").get_by_text("onerror").first.wait_for()
+    diagnosis.get_by_text("onerror").first.wait_for()
     assert page.locator(".paste img").count() == 0
     assert requests[before:] == []
     assert page.complaints == []
