@@ -31,9 +31,11 @@ def _is_ours(code: CodeType) -> bool:
 def forget_our_frames(results: list[Any], started: int) -> None:
     """Remove our frames from the stacks that anomaly mode stored on nodes since ``started``."""
     pending: list[_torch.LiveNode] = [_torch.grad_fn_of(tensor) for tensor in tensors_in(results)]
+    visited = {None}
     for node in pending:
-        if node is None or type(node) is _torch.LEAF or _torch.sequence_nr(node) < started:
+        if node in visited or type(node) is _torch.LEAF or _torch.sequence_nr(node) < started:
             continue
+        visited.add(node)
         stack = node.metadata.get("traceback_")
         if isinstance(stack, list):
             our_lines = (f'File "{_OUR_FOLDER}', f"in {STAND_IN}\n")
