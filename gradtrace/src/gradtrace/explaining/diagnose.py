@@ -41,6 +41,9 @@ NAMING_EVIDENCE: dict[str, type[Evidence]] = {
     "copied_with_graph": no_graph.RefusedEvidence,
     "optimizer_of_result": no_graph.RefusedEvidence,
     "hook_without_gradient": no_graph.RefusedEvidence,
+    "post_hook_of_result": no_graph.RefusedEvidence,
+    "flag_of_result": no_graph.FlagEvidence,
+    "retain_without_gradient": no_graph.FlagEvidence,
     "inference_tensor_changed": no_graph.InferenceEvidence,
     "numpy_of_graph": no_graph.NumpyEvidence,
     "vmap_reads_a_number": no_graph.ReadNumberEvidence,
@@ -49,9 +52,8 @@ NAMING_EVIDENCE: dict[str, type[Evidence]] = {
     "function_returns_wrong_gradients": function.ReturnedEvidence,
     "checkpoint_differs": function.RecomputedEvidence,
 }
-# Outside of a backward pass, a program that computes with a .grad of None raises the next two, and
-# an optimizer that is created with an operation's result the last one.
-_KINDS = (RuntimeError, AttributeError, TypeError, ValueError)
+# The errors that PyTorch raises outside of a backward pass; the last one is a GradScaler's.
+_KINDS = (RuntimeError, AttributeError, TypeError, ValueError, AssertionError)
 
 
 def failure(

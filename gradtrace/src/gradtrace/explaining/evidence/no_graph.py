@@ -178,6 +178,18 @@ class RefusedEvidence(TextEvidence):
             self.began_at = self._filled_at(holders)
 
 
+class FlagEvidence(TextEvidence):
+    """Evidence about a tensor of which a line tried to change whether it has a gradient."""
+
+    def __post_init__(self) -> None:
+        line = "" if self.raised_at is None else self.raised_at.text
+        changed = re.search(r"([\w.\[\]]+)\.(requires_grad|retain_grad)", line)
+        self.names = {"it": None if changed is None else changed[1]}
+        holder = next((v for v in self.variables if v.name == self.names["it"]), None)
+        if holder is not None and holder.node is not None:
+            self._locate(_torch.sequence_nr(holder.node))
+
+
 _TO_NUMPY = "detach().cpu().numpy()"
 
 
