@@ -1121,3 +1121,10 @@ def test_whether_a_hook_may_be_left_out_is_asked_unless_its_tensor_was_frozen(
         "if p.requires_grad:\n    p.register_hook(print)\n"
     )
     assert bool(guard.question) is is_asked
+
+
+def test_a_clone_of_what_is_read_comes_before_one_of_what_is_written(list_candidates):
+    text = "z = f(h)\nh[0] = z * 2\nh.sum().backward()\n"
+    facts = {"family": "modified", "cause": "inplace_on_saved", "carried_by": "h"}
+    listed = [c.repair for c in list_candidates(text, 3, began_at=2, made_at=1, **facts)]
+    assert listed.index(kinds.CLONE_USED) < listed.index(kinds.CLONE_WRITTEN)
