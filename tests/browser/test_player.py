@@ -664,6 +664,8 @@ def test_words_stand_apart_and_nothing_is_said_twice(show):
         reply.startswith("✗ Not right. You chose no line")
         and "The backward pass stopped in" in reply
     )
+    told = place.locator(".reply p").last
+    assert told.evaluate("p => getComputedStyle(p).borderLeftWidth") == "0px"
     assert reply.count("raises") == 1
     leaf = place.locator(".scroll .box.leaf:not(.absent)").first
     assert leaf.text_content().startswith("x 12 B")
