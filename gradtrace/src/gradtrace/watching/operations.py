@@ -179,6 +179,9 @@ class Observer(_torch_hooks.Mode):
                 if old != new:
                     self._note_edit(operation, tensor, chain, recording)
                     self._note_changed_gradient(frame, tensor)
+        if operation.func is torch.batch_norm and operation.args[5]:  # it updates two buffers
+            for statistic in tensors_in(operation.args[3:5]):
+                self._note_edit(operation, statistic, chain, recording)
         if kind is kinds.EXPORT:
             self._note_export(tensors[0], chain, started)
         if kind is kinds.EXPORT or kind is kinds.READ:

@@ -14,6 +14,7 @@ _silent = partial(Cause, "silent")
 CRITERIA = {
     "silent": (
         Criterion("custom_function_ctx", ("on_ctx",), LIKELY),
+        Criterion("statistics_updated_silent", ("of_statistics",), LIKELY),
         Criterion("optimizer_step_between_backwards_silent", ("optimizer_wrote",), LIKELY),
         Criterion("data_edit_silent", (), LIKELY),
     )
@@ -29,6 +30,16 @@ CAUSES = (
             " reach its own parameters only, loss.backward(inputs=list(own.parameters())), and step"
             " after all these calls. To get PyTorch's error, call"
             " torch.autograd.graph.increment_version(parameter) for each parameter after the step"
+        ),
+    ),
+    _silent(
+        "statistics_updated_silent",
+        "a BatchNorm layer in train() mode updated its running statistics without a new version;"
+        " an earlier forward pass in eval() mode needs the old ones for backward",
+        Unproven(
+            "call backward() on the loss of the eval() pass before the forward pass in train()"
+            " mode. Gradients of both calls add up",
+            otherwise="run the forward pass in train() mode first",
         ),
     ),
     _silent(

@@ -42,7 +42,9 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
                         made_at = timeline.line_of(saved_by)
                         cause = "checkpoint_recomputes_anew"
                         yield graph.finding(cause, edit.location, made_at=made_at)
-            if saved.state == PACKED or saved.storage is None:
+            of_statistics = saved.name in ("running_mean", "running_var")
+            is_unused = of_statistics and getattr(graph.live[i], "_saved_training", True)
+            if saved.state == PACKED or saved.storage is None or is_unused:
                 continue
             memory = None if tensor is None else Memory.of(tensor)
             custom = isinstance(graph.live[i], _torch.CUSTOM)
@@ -56,6 +58,7 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
                 began_at = _write_to(timeline, export, saved_by) or export.location
             facts = {
                 "on_ctx": saved.name.startswith("ctx."),
+                "of_statistics": of_statistics,
                 "optimizer_wrote": edit is not None and edit.by_optimizer,
                 "a_leaf": saved.role == "leaf",
                 "shares_memory": edit is None,
@@ -73,6 +76,8 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
                 facts=holding,
                 carried_by=next(names, None),
             )
+            if of_statistics:  # the other layers have changed, too
+                return
 
 
 def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:
