@@ -593,6 +593,7 @@ def test_a_phone_shows_code_graph_and_bar_at_once(show, page):
     boxes = [place.locator(name).bounding_box() for name in (".source", ".graph", ".bar")]
     assert all(box["y"] >= -1 and box["y"] + box["height"] <= 801 for box in boxes), boxes
     assert boxes[0]["height"] >= 5 * 19
+    assert boxes[0]["y"] <= 2  # no question, and no room for one
     assert all(label.is_visible() for label in place.locator(".label").all())
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     current = place.locator(".lines .next").bounding_box()
