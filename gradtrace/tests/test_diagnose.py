@@ -1076,6 +1076,14 @@ loss.backward()
 """
 
 
+NOISE = """
+x = torch.linspace(-1, 1, 4, requires_grad=True)
+noise = torch.tanh(x * 2)
+noise.data[:2] = {new}
+(noise + 1).pow(2).sum().backward()
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "cause", "advice"),
     [
@@ -1085,6 +1093,8 @@ loss.backward()
         (REPLACED.format(width=2), "in_no_optimizer", "create the optimizer after"),
         (CODES, "never_trained", "from the value before this line"),
         (SHARED, "data_edit_silent", "obs.clone()"),
+        (NOISE.format(new="noise.data[:2] * 0.5"), "data_edit_silent", "as a new tensor"),
+        (NOISE.format(new="0.0"), "data_edit_silent", "edit a clone"),
         (JOINT, "gradient_leaks", "freeze net.judge.weight, net.judge.bias, by requires_grad_"),
     ],
 )

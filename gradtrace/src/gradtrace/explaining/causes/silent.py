@@ -64,6 +64,12 @@ CAUSES = (
             "compute with {it|the tensor}.clone(), because others write into its memory",
             needs=("shares_memory",),
         ),
+        Unproven(
+            "compute the new values without .data, as a new tensor, so that the change is a part of"
+            " the graph: x = x * s in place of x.data *= s",
+            needs=("updated_and_used",),
+            otherwise="edit a clone, if the loss is to use the old values",
+        ),
         Fix("edit a clone. To get PyTorch's error, use .detach() instead of .data"),
     ),
     _silent(

@@ -1,5 +1,6 @@
 """Saved tensors that were changed while their version counter stayed the same."""
 
+import ast
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +9,7 @@ import torch
 
 from gradtrace import _torch
 from gradtrace._torch import LiveNode
-from gradtrace.autograd import source
+from gradtrace.autograd import source, syntax
 from gradtrace.autograd.frames import Location, namespace, user_frames, user_variables
 from gradtrace.autograd.nodes import ALIVE, PACKED
 from gradtrace.autograd.saved import describe
@@ -62,6 +63,10 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
                 "optimizer_wrote": edit is not None and edit.by_optimizer,
                 "a_leaf": saved.role == "leaf",
                 "shares_memory": edit is None,
+                "updated_and_used": edit is not None
+                and edit.sequence_nr <= _last_use(graph, i, saved.name)
+                and edit.location is not None
+                and any(map(_is_update, source.writes_at(edit.location))),
             }
             holding = {name for name, holds in facts.items() if holds}
             cause = next(c.cause for c in CRITERIA["silent"] if holding.issuperset(c.facts))
@@ -78,6 +83,20 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
             )
             if of_statistics:  # the other layers have changed, too
                 return
+
+
+def _last_use(graph: PendingBackward, i: int, slot: str) -> int:
+    """Return the number of the last operation that used what a node's slot saved, or -1."""
+    producers = [i] if slot == "result" else graph.links[i]
+    users = (graph.live[user] for j in producers for user in graph.users[j])
+    return max(map(_torch.sequence_nr, users), default=-1)
+
+
+def _is_update(write: source.Write) -> bool:
+    """Whether the new values depend on the old ones, as those of ``x.data *= s`` do."""
+    if isinstance(write.node, ast.Assign):
+        return write.name in syntax.reads(write.node.value)
+    return syntax.operation_of(write.node) not in ("zero", "fill", "copy")
 
 
 def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:
