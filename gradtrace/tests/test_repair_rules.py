@@ -381,7 +381,6 @@ def test_gradients_that_a_function_does_not_return_are_none(list_candidates, ret
             "self.a.data = f(w)\nself.b.data = g(w)\n", "never_trained", 1,
             "new_a = f(w)\ndel self.a\nself.a = new_a\nnew_b = g(w)\ndel self.b\nself.b = new_b\n",
         ),
-        ("inner = copy.deepcopy(model)\n", "never_trained", 1, "inner = model\n"),
         ("y = f(h, scale=old).detach()\n", "never_trained", 1, "y = f(h, scale=old.detach())\n"),
         (
             "def update(value):\n    total.x = total.x + value\n\nupdate(loss)\n",
@@ -1128,3 +1127,18 @@ def test_a_clone_of_what_is_read_comes_before_one_of_what_is_written(list_candid
     facts = {"family": "modified", "cause": "inplace_on_saved", "carried_by": "h"}
     listed = [c.repair for c in list_candidates(text, 3, began_at=2, made_at=1, **facts)]
     assert listed.index(kinds.CLONE_USED) < listed.index(kinds.CLONE_WRITTEN)
+
+
+def test_whether_a_change_of_data_is_to_have_a_gradient_is_asked(list_candidates):
+    text = "x.data[0] = x.data[0] * s\nf(x).backward()\n"
+    facts = {"family": "silent", "cause": "data_edit_silent"}
+    listed = [c for c in list_candidates(text, 2, began_at=1, **facts) if "each" not in c.title]
+    clones = {c.question: "".join(c.edits.values()) for c in listed if c.question}
+    assert clones == {
+        "is this change of x to have no gradient?": text.replace(
+            "x.data[0] = ", "x, x.data[0] = x.clone(), "
+        ),
+        "is this change of x to have a gradient?": (
+            "x, x[0] = x.clone(), x[0] * s\nf(x).backward()\n"
+        ),
+    }

@@ -175,7 +175,7 @@ class Judge:
 
         Before that, what trains as a repair that holds does is judged as that repair is, and
         repairs that compute a loss again and change it are rejected if detaching holds and changes
-        none. Clearing a list needs no question if nothing else holds: its old entries are freed.
+        none.
         """
         if self.trained is None:
             return
@@ -192,9 +192,6 @@ class Judge:
                     judgement.status, judgement.question = repair.status, repair.question
                     judgement.reasons, judgement.evidence = [], repair.evidence
         holding = [judgement for judgement in judgements if judgement.status in (PROVEN, OPEN)]
-        if {judgement.candidate.repair for judgement in holding} == {kinds.CLEAR}:
-            for judgement in holding:
-                judgement.status, judgement.question = PROVEN, None
         # What detaches, and changes no loss, is the objective of the program's own statements.
         if any(
             j.candidate.repair in _DETACHED_AT_USE

@@ -35,9 +35,7 @@ PART = Repair("part", 12, "the gradient of that part is wanted")
 PASS_ARGUMENT = Repair("pass_argument", 12, "both calls are to use the same value", keeps=False)
 OUT_OF_PLACE = Repair("out_of_place", 12, "the backward pass needs the old value")
 CLONE_USED = Repair("clone_used", 13, "the backward pass needs the earlier value")
-CLONE_WRITTEN = Repair(
-    "clone_written", 14, "the written value is for this iteration only", keeps=False
-)
+CLONE_WRITTEN = Repair("clone_written", 14, "the value is for this iteration only", keeps=False)
 DETACH = Repair("detach", 14, "the loss uses the tensor as a constant", cuts=True)
 DETACH_STATE = Repair("detach_state", 15, "the state carries over, but not its graph", cuts=True)
 ADD_LOSSES = Repair("add_losses", 17, "each loss is to train all parameters that it reaches")

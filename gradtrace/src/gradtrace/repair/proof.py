@@ -50,14 +50,12 @@ def prove(
     ``report`` receives lines about the progress. With ``only_list``, no candidate is run.
     """
     start = time.monotonic()
-    original = launcher.run({}, limits)
-    is_caught = False
+    first = original = launcher.run({}, limits)
     # An error that ends the program comes before one that the program catches, perhaps on purpose.
     if any(call.failed for call in original.calls) and not original.is_explained:
-        is_caught = original.status != "raised"  # else it may be the cause of the other error
         limits = limits._replace(stops_if_caught=True)
         original = launcher.run({}, limits)
-    proof = Proof(original, is_caught=is_caught)
+    proof = Proof(original, is_caught=original is not first and first.status != "raised")
     calls = f"{counted(original.calls, 'backward call')}, {original.seconds:.1f} s"
     error = (original.error or "").partition("\n")[0] or "no error"
     report(f"as it is: {error if len(error) < 90 else error[:87] + '…'} ({calls})")

@@ -71,10 +71,8 @@ def _lines(proof: Proof) -> Iterator[str | Candidate]:
             yield "Two runs of the program differ: seed its random numbers, so that runs compare."
     elif result == "question":
         count = len(proof.accepted)
-        if count == 1:
-            yield "One repair holds; whether it is right depends on the program's intention:"
-        else:
-            yield f"{count} repairs hold; which is right depends on the program's intention:"
+        start = f"{count} repairs hold; which" if count > 1 else "One repair holds; whether it"
+        yield f"{start} is right depends on the program's intention:"
     for number, judgement in enumerate(proof.accepted, 1):
         if result == "question":
             yield ""

@@ -168,25 +168,28 @@ def without_inplace(failure: Failure) -> Iterator[Candidate]:
 
 def clone_the_written(failure: Failure) -> Iterator[Candidate]:
     """Insert ``x = x.clone()`` before an in-place change of ``x``, or before each of them."""
-    together: dict[tuple[Source, str], list[Edit]] = {}
+    together: dict[tuple[Source, str, str | None], list[Edit]] = {}
     for source, node, place in _in_place_statements(failure):
         # A clone in a variable that nothing reads would be lost, one in a container would not.
         names = changes_in_place(node) if _is_read_later(source, node) else set()
         names |= {source.code(entry) for entry in _entries(source, node)}
-        for name in sorted(names):
-            if re.fullmatch(r"[\w.]+|.*\]", name):
-                tensor = name.removesuffix(".data")
-                line = f"{tensor} = {tensor}.clone()"
-                title = f"{line} before line {place.line}"
-                edits = source.insert(node, before=[line])
-                if isinstance(node, ast.Assign) and name in reads(node.value):  # the old tensor
-                    target, value = source.code(node.targets[0]), source.code(node.value)
-                    title = f"{tensor}, {target} = {tensor}.clone(), {value}"
-                    edits = source.replace(node, title)
-                yield from edit(CLONE_WRITTEN, title, edits)
-                together.setdefault((source, line), []).extend(edits)
-    for (_, line), edits in together.items():
-        yield from edit(CLONE_WRITTEN, f"{line} before each in-place change", edits)
+        for name in sorted(name for name in names if re.fullmatch(r"[\w.]+|.*\]", name)):
+            tensor = name.removesuffix(".data")
+            line = f"{tensor} = {tensor}.clone()"
+            lines, change = [line], source.code(node)
+            if isinstance(node, ast.Assign) and name in reads(node.value):  # the old tensor
+                target, value = source.code(node.targets[0]), source.code(node.value)
+                lines, change = [], f"{tensor}, {target} = {tensor}.clone(), {value}"
+            # Autograd does not track a change of x.data, which may be on purpose.
+            for answer in (None,) if name == tensor else ("no", "a"):
+                question = answer and f"is this change of {tensor} to have {answer} gradient?"
+                code = re.sub(r"\.data\b", "", change) if answer == "a" else change
+                title = f"{line} before line {place.line}" if lines else code
+                edits = [*source.insert(node, before=lines), *source.replace(node, code)]
+                yield from edit(CLONE_WRITTEN, title, edits, question)
+                together.setdefault((source, line, question), []).extend(edits)
+    for (_, line, question), edits in together.items():
+        yield from edit(CLONE_WRITTEN, f"{line} before each in-place change", edits, question)
 
 
 def _entries(source: Source, node: ast.stmt) -> Iterator[ast.expr]:

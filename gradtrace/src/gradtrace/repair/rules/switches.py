@@ -144,10 +144,6 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
     question = _question(failure)
     for source, node, place in failure.nearby:
         for call in source.all(ast.Call, node):
-            if is_cut_off and method_called(call) == "deepcopy" and call.args:
-                code = source.code(call.args[0])
-                title = f"{code}, not a copy"
-                yield from edit(kinds.KEEP_GRADIENT, title, source.replace(call, code))
             if method_called(call) not in _CUTS or not isinstance(call.func, ast.Attribute):
                 continue
             if is_straight_through(source.parent(call)):
