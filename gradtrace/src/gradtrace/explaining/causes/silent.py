@@ -65,8 +65,8 @@ CAUSES = (
             needs=("shares_memory",),
         ),
         Unproven(
-            "compute the new values without .data, as a new tensor, so that the change is a part of"
-            " the graph: x = x * s in place of x.data *= s",
+            "compute the new values as a new tensor, so that the change is a part of the graph:"
+            " x = x * s in place of x.data *= s",
             needs=("updated_and_used",),
             otherwise="edit a clone, if the loss is to use the old values",
         ),
