@@ -165,12 +165,18 @@ def test_error_is_explained_without_a_strict_watch_or_called_unknown(program, ru
         "exponential_scaled_by_a_helper",
         "layer_in_place_called_on_a_gate",
         "weights_of_attention_masked_after_their_use",
+        "quotient_masked_after_a_division_by_zero",
     ],
 )
-def test_a_plain_watch_finds_the_line_that_wrote_last(run, name):
+def test_a_plain_watch_finds_the_line(run, name):
     program = next(program for program in PROGRAMS if program.name == name)
     found = run(program.source(fixed=False), strict=False).found
     assert _line(found.began_at) == program.line("began")
+
+
+def test_no_line_is_named_where_each_of_two_may_have_divided_by_zero(run):
+    program = next(p for p in PROGRAMS if p.name == "two_lines_that_may_divide_zero_by_zero")
+    assert run(program.source(fixed=False)).found.began_at is None
 
 
 @pytest.mark.parametrize(

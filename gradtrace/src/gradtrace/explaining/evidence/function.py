@@ -13,7 +13,7 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import Location, code_of, is_users, place_of
+from gradtrace.autograd.frames import Location, code_of, innermost_of, is_users, place_of
 from gradtrace.autograd.traversal import roots_of, walk
 from gradtrace.explaining.causes import gradient_counts
 from gradtrace.explaining.evidence.base import Evidence, TextEvidence, where_raised
@@ -113,6 +113,21 @@ _REPLACEMENTS = {
     "cudnn_rnn": "run the forward pass under torch.backends.cudnn.flags(enabled=False)",
     "cdist": "write the distance as (x[:, None] - y).pow(2).sum(-1).sqrt()",
 }
+
+
+class NanEvidence(TextEvidence):
+    """Evidence about the first gradient that is not a number, which anomaly mode found."""
+
+    def __post_init__(self) -> None:
+        """Find the line of the operation, if one line computed all operations of that name."""
+        name = re.search(r"Function '(\w+)' returned nan", self.error)
+        live = walk(roots_of(self.outputs))[0]
+        nodes = [node for node in live if name is not None and node.name() == name[1]]
+        stacks = (node.metadata.get("traceback_") or () for node in nodes)
+        places = {innermost_of(stack) for stack in stacks}
+        if len(places) == 1:
+            self.began_at = places.pop()
+            self.names = {"call": "the line where it began" if self.began_at else None}
 
 
 class RecomputedEvidence(TextEvidence):
