@@ -20,6 +20,7 @@ from torch import nn
 
 from gradtrace import SilentFailure, watch
 from gradtrace.explaining import diagnose
+from gradtrace.explaining.silent import wrong_gradients
 from gradtrace.explaining.watcher import Watch, explanation_of
 from gradtrace.watching import record
 from gradtrace.watching.engine import engine
@@ -1106,3 +1107,19 @@ def test_the_line_that_computed_an_output_without_the_input_is_named():
         image = image.clone().requires_grad_()
         torch.autograd.grad(score, image)
     assert explanation_of(failure.value).began_at.text == "score = model(image).sum()"
+
+
+def test_many_optimizers_cost_a_strict_watch_no_search(monkeypatch):
+    searches = []
+    monkeypatch.setattr(gc, "get_objects", lambda *_: searches.append("objects") or [])
+    monkeypatch.setattr(wrong_gradients, "names_of", lambda *_: searches.append("names"))
+    layers = nn.ModuleList(nn.Linear(2, 1) for _ in range(12))
+    optimizers = [torch.optim.SGD(layer.parameters(), 0.1) for layer in layers]
+    with watch(strict=True):
+        for _ in range(3):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            sum(layer(torch.ones(1, 2)).sum() for layer in layers).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+    assert not searches

@@ -29,6 +29,7 @@ from gradtrace.watching.record import (
 from gradtrace.watching.running_sums import with_scaled
 
 _NEVER = 2**63  # a call that no program reaches
+_MOST_OPTIMIZERS = 8  # whose losses are compared in pairs
 _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer may make thousands
 # Operations whose result is scaled as their input is.
 _LINEAR = (
@@ -219,12 +220,15 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
         if end() is optimizer and (partner := opposite()) is not None
     ]
     for foreign_call, partner, is_downstream, is_fed in links:
+        other_calls = [call for call in followed if call is not foreign_call]
+        if not other_calls:
+            continue
         foreign = storages_of(partner)
         numbers = [s.last_call for s in timeline.steps if s.optimizer() is partner]
         names = {o: names_of(parameters_of(o)) or "" for o in (optimizer, partner)}
         steps = {s.optimizer(): s.location.text for s in timeline.steps if s.location is not None}
         described = {o: f"{name} {steps.get(o)}" for o, name in names.items()}
-        for loss_call in followed:
+        for loss_call in other_calls:
             # A loss that compares two networks may be meant for both.
             has_stepped = is_fed and any(
                 foreign_call.number <= n < loss_call.number for n in numbers
@@ -263,8 +267,10 @@ def note_optimizers(graph: PendingBackward) -> None:
     timeline, call = graph.timeline, graph.call
     if len(timeline.optimizers) < 2 or not call.whole:
         return
-    optimizers = Training(timeline, call.leaves).optimizers
-    if len(optimizers) > 1:
+    held = ((optimizer, storages_of(optimizer)) for optimizer in timeline.optimizers)
+    optimizers = [(o, storages) for o, storages in held if storages & call.leaves]
+    # One for each layer or parameter: they belong to one loss.
+    if 1 < len(optimizers) <= _MOST_OPTIMIZERS:
         owners = {
             i: {n for n, (_, storages) in enumerate(optimizers) if storage_of(leaf)[0] in storages}
             for i, leaf in graph.leaves.items()
