@@ -79,6 +79,7 @@ BROKEN = [pytest.param(one, id=one.name) for one in PROGRAMS if one.kind != "hea
 RAISING = [
     pytest.param(one, id=one.name) for one in PROGRAMS if one.kind not in ("healthy", "silent")
 ]
+REARRANGED = [pytest.param(one, id=one.name) for one in PROGRAMS if one.kind == "rearranged"]
 SILENT = [pytest.param(one, id=one.name) for one in PROGRAMS if one.kind == "silent"]
 HEALTHY = [pytest.param(one, id=one.name) for one in PROGRAMS if one.kind == "healthy"]
 
@@ -150,6 +151,26 @@ def test_error_is_explained_without_a_strict_watch_or_called_unknown(program, ru
     assert _line(found.raised_at) == program.line("raised") or program.line("raised") is None
     if found.began_at is not None and program.line("began"):
         assert found.began_at.line == program.line("began"), found
+
+
+@pytest.mark.parametrize("program", REARRANGED)
+def test_a_plain_watch_explains_a_program_however_it_is_laid_out(program, run):
+    found = run(program.source(fixed=False), strict=False).found
+    assert found.cause in program.causes, found
+    for tag, place in (("began", found.began_at), ("stored", found.stored_at)):
+        assert _line(place) == (program.line(tag) or _line(place)), (tag, found)
+    assert _matches(found.carried_by, program.carriers), found.carried_by
+
+
+def test_the_line_may_be_in_another_file(run, tmp_path, monkeypatch):
+    helper = "import torch\ndef guess(net, x):\n    with torch.inference_mode():\n"
+    (tmp_path / "guesses.py").write_text(helper + "        return net(x)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = run(
+        _HEAD + "from guesses import guess\nnet = nn.Linear(3, 3)\n"
+        "net(guess(net, torch.ones(2, 3)))"
+    ).found
+    assert found.began_at.text == "with torch.inference_mode():"
 
 
 @pytest.mark.parametrize(
@@ -878,6 +899,13 @@ task(net, torch.ones(1, 3))
         ("penalty_through_a_function_in_eight_bits", "write that backward() with operations that"),
         ("handed_out_by_an_attack", "moved = moved.detach().requires_grad_()"),
         ("update_out_of_place", "w -= lr * w.grad"),
+        ("update_of_entries", "w -= lr * w.grad"),
+        ("path_copied_into_its_parts", "collect the new parts in a list"),
+        ("target_moved_in_a_comprehension", "because this statement updates a parameter"),
+        ("log_probabilities_in_a_dict_of_lists", "empty memory['logp'] at the end"),
+        ("log_probabilities_in_steps", "empty self.history at the end"),
+        ("array_of_an_entry", "self.out['pi'].detach().cpu().numpy()"),
+        ("clipped_parameters_in_an_attribute", "after backward(), because this loss"),
     ],
 )
 def test_the_advice_names_what_to_change(run, name, advice, strict):

@@ -9,7 +9,7 @@ source leaves an operand open, a lenient reader finds where the others may have 
 import ast
 import builtins
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -17,7 +17,14 @@ import torch
 
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import Location, contents, is_users, reach, user_frame
-from gradtrace.autograd.syntax import Function, additions, names
+from gradtrace.autograd.syntax import (
+    ASSIGNMENTS,
+    Function,
+    additions,
+    elements_of,
+    entry_of,
+    stored,
+)
 
 # What a method or attribute of this name returns has no graph; the value says how it was lost.
 _METHODS = {
@@ -29,6 +36,8 @@ _METHODS = {
 }
 _COPIES = ("tensor", "as_tensor", "from_numpy", "float")  # functions that copy numbers
 _OF_RECEIVER = ("view_as", "expand_as", "reshape_as", "type_as", "to")  # other arguments: no graph
+_WITH_INDICES = ("max", "min", "topk", "sort", "mode", "median", "kthvalue", "cummax", "cummin")
+_ITERATING = ast.For, ast.AsyncFor, ast.ListComp, ast.GeneratorExp
 _COMBINATIONS = ast.BinOp, ast.UnaryOp, ast.Subscript, ast.List, ast.Tuple, ast.Dict
 _MAX_CALLS = 5  # of the program's functions, one inside the other
 _UNKNOWN = object()
@@ -43,6 +52,9 @@ class Detachment(NamedTuple):
 
     how: str
     location: Location
+
+
+_Result = list[Detachment] | None  # None if the value may have a graph
 
 
 def find(frame: FrameType, lenient: bool = False) -> Detachment | None:
@@ -125,7 +137,7 @@ class _Reader:
         calls = (node for node in self.nodes if isinstance(node, ast.Call))
         return [call for call in calls if source.covers(call, line)]
 
-    def detachments(self, expression: ast.expr) -> list[Detachment] | None:
+    def detachments(self, expression: ast.expr) -> _Result:
         """Return where an expression's operands lost their graphs; None if one may have a graph.
 
         Numbers and external data never had a graph; for these the list is empty.
@@ -133,7 +145,7 @@ class _Reader:
         value = self._value(expression)
         if isinstance(value, torch.Tensor) and value.requires_grad:
             return None
-        detachments: list[Detachment] | None
+        detachments: _Result
         match expression:
             case ast.Constant():
                 return []
@@ -145,6 +157,12 @@ class _Reader:
                 detachments = self._lost("first_order", expression)
             case ast.Attribute(attr=attribute) if attribute in _METHODS:
                 detachments = self._lost(_METHODS[attribute], expression)
+            case ast.NamedExpr(value=assigned):
+                detachments = self._of_result(assigned)
+            case ast.IfExp(body=body, orelse=other):
+                detachments = _any(map(self.detachments, (body, other)))
+            case ast.Subscript(slice=ast.Constant()):
+                detachments = self._of_entry(expression)
             case ast.Name() | ast.Attribute():
                 detachments = self._of_variable(expression)
             case ast.Call():
@@ -182,26 +200,50 @@ class _Reader:
     def _lost(self, how: str, node: ast.expr) -> list[Detachment]:
         return [Detachment(how, Location(self._file, node.lineno))]
 
-    def _together(self, expressions: list[ast.expr]) -> list[Detachment] | None:
+    def _together(self, expressions: list[ast.expr]) -> _Result:
         return _all(map(self.detachments, expressions))
 
-    def _of_variable(self, variable: ast.Name | ast.Attribute) -> list[Detachment] | None:
-        """Return where a variable's last assigned value lost its graph; None if it may have one."""
-        name, tensor = ast.unparse(variable), self._value(variable)
+    def _assignments(self, variable: ast.expr) -> list[Any]:
+        """Return the assignments of a variable, of a strict reader those before this use of it."""
+        name, start = ast.unparse(variable), (variable.lineno, variable.col_offset)
         assignments = [
             node
             for node in self.nodes
-            if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
-            and (self._lenient or node.lineno < variable.lineno)
-            and name in names(node, ast.Store)
+            if isinstance(node, (ast.AugAssign, *ASSIGNMENTS))
+            and (self._lenient or _end(node) <= start)
+            and name in stored(node)
         ]
+        return sorted(assignments, key=_end)
+
+    def _of_entry(self, entry: ast.Subscript) -> _Result:
+        """Return where an entry of a container, or of what a call returns, lost its graph."""
+        container, key = entry.value, entry.slice
+        if isinstance(container, ast.Call):
+            if ast.unparse(key) == "1" and _name(container) in _WITH_INDICES:
+                return self._together(_operands(container)) or self._lost("operation", container)
+            return self._of_call(container, key)
+        name, assignments = ast.unparse(container), self._assignments(container)
+        value = source.value_of(assignments[0], name) if len(assignments) == 1 else None
+        if value is None or self._assignments(entry):
+            return self._of_variable(entry)
+        result = entry_of(value, key)
+        return self._once(ast.unparse(entry), lambda: self._of_result(result))
+
+    def _of_variable(self, variable: ast.expr) -> _Result:
+        """Return where a variable's last assigned value lost its graph; None if it may have one."""
+        name, tensor = ast.unparse(variable), self._value(variable)
+        assignments = self._assignments(variable)
         if self._lenient and assignments:
             return self._of_any(name, assignments)
-        assignment = max(assignments, key=lambda node: node.lineno, default=None)
+        assignment = assignments[-1] if assignments else None
+        if assignment is None and isinstance(variable, ast.Subscript):
+            return self.detachments(variable.value)
         if assignment is None:
             reader, argument = self._arguments.get(name, (None, variable))
             if reader is not None:
                 return reader.detachments(argument)
+            if lost := self._of_elements(name, variable.lineno):
+                return lost
             if isinstance(tensor, torch.Tensor):
                 return []
             if isinstance(variable, ast.Attribute):
@@ -213,19 +255,32 @@ class _Reader:
             return self._of_line(tensor, assignment)
         return detachments
 
-    def _of_any(self, name: str, assignments: list[Any]) -> list[Detachment] | None:
-        """Return where any value of a variable lost its graph; None if each may have one."""
+    def _of_elements(self, name: str, line: int) -> _Result:
+        """Return where all that a loop or comprehension gives a variable lost its graph."""
+        around = [n for n in self.nodes if isinstance(n, _ITERATING) and source.covers(n, line)]
+        heads = [head for node in around for head in getattr(node, "generators", [node])]
+        pairs = [pair for h in heads for pair in elements_of(h.target, h.iter)]
+        iterated = next((value for target, value in reversed(pairs) if target == name), None)
+        return None if iterated is None else self._once(name, lambda: self.detachments(iterated))
+
+    def _once(self, name: str, find: Callable[[], _Result]) -> _Result:
+        """Return where a variable's value lost its graph; nothing if the value contains it."""
         if name in self._read:
             return []
         self._read.add(name)
-        values = [source.value_of(statement, name) or statement.value for statement in assignments]
-        added = (call for node in self.nodes for place, call in additions(node) if place == name)
-        values += [call.args[-1] for call in added if call not in values]
-        detachments = _any([self._of_result(value) for value in values if value is not None])
+        detachments = find()
         self._read.discard(name)
         return detachments
 
-    def _of_line(self, tensor: torch.Tensor, assignment: Any) -> list[Detachment] | None:
+    def _of_any(self, name: str, assignments: list[Any]) -> _Result:
+        """Return where any value of a variable lost its graph; None if each may have one."""
+        values = [source.value_of(statement, name) or statement.value for statement in assignments]
+        added = (call for node in self.nodes for place, call in additions(node) if place == name)
+        values += [call.args[-1] for call in added if call not in values]
+        results = (self._of_result(value) for value in values if value is not None)
+        return self._once(name, lambda: _any([*results]))
+
+    def _of_line(self, tensor: torch.Tensor, assignment: Any) -> _Result:
         """Return the line that assigns a tensor without a graph, if an operand has a graph.
 
         A function that the line calls may show more. None if frozen parameters may be the reason.
@@ -242,12 +297,12 @@ class _Reader:
         scope = self._file, self._scope, self._variables, self._arguments
         return _Reader(*scope, lenient=True)._of_result(assignment.value) or [line]
 
-    def _of_result(self, value: ast.expr) -> list[Detachment] | None:
+    def _of_result(self, value: ast.expr) -> _Result:
         """Return where a value of this scope lost its graph; None if it may have a graph."""
         region = source.region_in(self._scope, value.lineno, source.GRADIENTS_DISABLED)
         return self.detachments(value) if region is None else self._lost("region", region)
 
-    def _of_call(self, call: ast.Call) -> list[Detachment] | None:
+    def _of_call(self, call: ast.Call, key: ast.expr | None = None) -> _Result:
         function, name = call.func, _name(call)
         receiver = [function.value] if isinstance(function, ast.Attribute) else []
         operands = [*call.args, *(keyword.value for keyword in call.keywords)]
@@ -264,7 +319,7 @@ class _Reader:
         value = self._value(function.func if isinstance(function, ast.Call) else function)
         called = _of_program(value)
         if called is not None or value is _UNKNOWN:
-            detachments = self._of_function(name, called, call)
+            detachments = self._of_function(name, called, call, key)
             if detachments is not None:
                 return detachments
         if _only_computes(value):
@@ -278,9 +333,9 @@ class _Reader:
         return None
 
     def _of_function(
-        self, name: str, called: FunctionType | None, call: ast.Call
-    ) -> list[Detachment] | None:
-        """Return where a function's return value lost its graph; None if it may have one."""
+        self, name: str, called: FunctionType | None, call: ast.Call, key: ast.expr | None
+    ) -> _Result:
+        """Return where a result, or its entry ``key``, lost its graph; None if it may have one."""
         if called is None:
             file, function = self._file, source.function_named(self._file, name)
             variables = {n: v for n, v in self._variables.items() if isinstance(v, ModuleType)}
@@ -293,7 +348,8 @@ class _Reader:
         arguments, depth = self._passed(call, function), self._depth + 1
         reader = _Reader(file, function, variables, arguments, self._lenient, depth)
         returned = (node.value for node in reader.nodes if isinstance(node, ast.Return))
-        results = [reader._of_result(value) for value in returned if value is not None]
+        values = (v if key is None else entry_of(v, key) for v in returned if v is not None)
+        results = [*map(reader._of_result, values)]
         return _any(results) if self._lenient or not results else _all(results)
 
     def _passed(self, call: ast.Call, function: Function) -> dict[str, tuple["_Reader", ast.expr]]:
@@ -308,7 +364,7 @@ class _Reader:
         return arguments | {kw.arg: (self, kw.value) for kw in call.keywords if kw.arg is not None}
 
 
-def _all(parts: Iterable[list[Detachment] | None]) -> list[Detachment] | None:
+def _all(parts: Iterable[list[Detachment] | None]) -> _Result:
     """Return the detachments of values that are used together; None if one may have a graph."""
     detachments: list[Detachment] = []
     for part in parts:
@@ -318,7 +374,7 @@ def _all(parts: Iterable[list[Detachment] | None]) -> list[Detachment] | None:
     return detachments
 
 
-def _any(parts: Iterable[list[Detachment] | None]) -> list[Detachment] | None:
+def _any(parts: Iterable[list[Detachment] | None]) -> _Result:
     """Return the detachments of the possible values; None if each of them may have a graph."""
     lost = [part for part in parts if part is not None]
     return _all(lost) if lost else None
@@ -333,6 +389,10 @@ def _root(call: ast.Call) -> ast.expr | None:
     if isinstance(function, ast.Attribute) and function.attr == "backward":
         return function.value
     return None
+
+
+def _end(statement: Any) -> tuple[int, int]:
+    return statement.end_lineno or 0, statement.end_col_offset or 0
 
 
 def _is_grad(call: ast.Call) -> bool:

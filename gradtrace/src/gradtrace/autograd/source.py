@@ -8,7 +8,7 @@ import functools
 import linecache
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -100,15 +100,20 @@ def region_in(scope: Scope, line: int, pattern: str) -> ast.expr | None:
     for node in own_nodes(scope):
         if isinstance(node, ast.With | ast.AsyncWith) and covers(node, line):
             regions = [*(item.context_expr for item in node.items), *regions]
+    lines = (n.value for n in own_nodes(scope) if isinstance(n, ast.Expr) and n.lineno < line)
+    switches = (node for node in lines if "set_grad_enabled" in ast.unparse(node))
+    regions += sorted(switches, key=lambda node: node.lineno)[-1:]
     return next((region for region in regions if re.search(pattern, ast.unparse(region))), None)
 
 
-def only_line(frame: FrameType | None, pattern: str) -> Location | None:
-    """Return the only line of this frame's file with code that matches the pattern, or None."""
-    file = "" if frame is None else frame.f_code.co_filename
-    nodes = _nodes(file, ast.Call, ast.Assign, ast.Attribute)
-    lines = {node.lineno for node in nodes if re.fullmatch(pattern, ast.unparse(node))}
-    return Location(file, lines.pop()) if len(lines) == 1 else None
+def only_line(files: Iterable[str], pattern: str) -> Location | None:
+    """Return the only matching line of the first file with code that matches the pattern."""
+    for file in files:
+        nodes = _nodes(file, ast.Call, ast.Assign, ast.Attribute)
+        lines = {node.lineno for node in nodes if re.fullmatch(pattern, ast.unparse(node))}
+        if lines:
+            return Location(file, lines.pop()) if len(lines) == 1 else None
+    return None
 
 
 class Write(NamedTuple):
@@ -133,6 +138,16 @@ class Write(NamedTuple):
         return any(re.search(r"(parameters|state_dict)\(\)", ast.unparse(h)) for h in heads)
 
     @property
+    def of_a_part(self) -> bool:
+        """Whether the line writes into an entry or a slice: ``x[i] = …``, ``x[i].copy_(…)``."""
+        match self.node:
+            case ast.Call() as call:
+                return isinstance(syntax.operand_of(call), ast.Subscript)
+            case ast.Assign(targets=[target]) | ast.AugAssign(target=target):
+                return isinstance(target, ast.Subscript)
+        return False
+
+    @property
     def of_an_element(self) -> bool:
         """Whether a loop's variable is changed, but not read afterwards in the loop."""
         own = [loop for loop in self.loops if self.name in syntax.targets_of(loop)]
@@ -153,8 +168,7 @@ def in_place_writes(file: str) -> Iterator[Write]:
             target = syntax.written_in_place(node)
             if target is not None and isinstance(node, ast.stmt | ast.expr):
                 name = ast.unparse(target)
-                candidates = (value_of(node, name) or _unpacked(node, name) for node in nodes)
-                values = tuple(filter(None, candidates))
+                values = tuple(filter(None, (value_of(node, name) for node in nodes)))
                 around = tuple(loop for loop in loops if covers(loop, node.lineno))
                 place, function = Location(file, node.lineno), getattr(scope, "lineno", 0)
                 yield Write(place, name, values, node, function, around)
@@ -190,33 +204,31 @@ def has_straight_through(place: Location) -> bool:
 
 def value_of(node: ast.AST, name: str) -> ast.expr | None:
     """Return the value that an assignment gives to a name; for tuples the value at its position."""
-    pairs = syntax.pairs_of(node) if isinstance(node, ast.Assign) else []
+    pairs = syntax.pairs_of(node) if isinstance(node, syntax.ASSIGNMENTS) else []
     return next((value for target, value in pairs if target == name), None)
 
 
 def values_of(file: str, name: str) -> list[ast.expr]:
-    """Return the values that a file assigns to a variable ``x`` or to an attribute ``.x``."""
-    pairs = (pair for node in _nodes(file, ast.Assign) for pair in syntax.pairs_of(node))
-    return [value for target, value in pairs if target.rpartition(".")[2] == name]
+    """Return the values that a file assigns to a variable, an attribute or an entry of either."""
+    last = re.compile(rf"(.*\.)?{re.escape(name.rpartition('.')[2])}(\[.*\])?")
+    assignments = _nodes(file, *syntax.ASSIGNMENTS)
+    pairs = (pair for node in assignments for pair in syntax.pairs_of(node))
+    return [value for target, value in pairs if last.fullmatch(target)]
 
 
-def _unpacked(node: ast.AST, name: str) -> ast.expr | None:
-    """Return the value from which an assignment unpacks a variable, among others."""
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    unpacks = any(name in syntax.names(t, ast.Store) for t in targets if isinstance(t, ast.Tuple))
-    return node.value if isinstance(node, ast.Assign) and unpacks else None
-
-
-def filled_at(file: str, name: str, in_init: bool = True) -> list[int]:
+def filled_at(file: str, name: str, path: str = "", in_init: bool = True) -> list[int]:
     """Return the lines of a file that give a variable ``x`` or attribute ``.x`` a computed value.
 
-    An element that is added to a container is such a value. Lines in ``__init__`` come first.
+    An element that is added to a container is such a value, but not below another key than in a
+    ``path`` such as ``x['a'][0]``. Lines in ``__init__`` come first.
     """
     lines = [
         (getattr(scope, "name", "") != "__init__", target.lineno)
         for scope in _nodes(file, *SCOPES)
         for target in _filled(scope)
-        if (text := ast.unparse(target)) == name or (name[0] == "." and text.endswith(name))
+        if (text := ast.unparse(syntax.without_index(target))) == name
+        or (name[0] == "." and text.endswith(name))
+        if not path or {*_KEY.findall(ast.unparse(target))} <= {*_KEY.findall(path)}
     ]
     return [
         line
@@ -228,6 +240,7 @@ def filled_at(file: str, name: str, in_init: bool = True) -> list[int]:
 _CONSTANT = re.compile(
     r"= *(None|True|False|[\d.]+|\[\]|\{\}|\(\)|(list|dict|deque)\(.*\)) *(#.*)?$"
 )
+_KEY = re.compile(r"\['\w+'\]")
 _CHANGES = ("add", "append", "appendleft", "copy_", "extend", "insert", "pop", "popleft",
             "setdefault", "update")  # fmt: skip
 
@@ -236,12 +249,10 @@ def _filled(scope: ast.AST | None) -> Iterator[ast.expr]:
     """Yield the variables and attributes to which a function gives a value or an element."""
     for node in own_nodes(scope):
         match node:
-            case ast.Name(ctx=ast.Store()) | ast.Attribute(ctx=ast.Store()):
+            case ast.Name() | ast.Attribute() | ast.Subscript() if isinstance(node.ctx, ast.Store):
                 yield node
-            case ast.Subscript(ctx=ast.Store()):
-                yield syntax.without_index(node)
             case ast.Call(func=ast.Attribute(value=target, attr=name)) if name in _CHANGES:
-                yield syntax.without_index(target)
+                yield target
 
 
 def last_return(code: CodeType) -> tuple[Location | None, list[str]]:
@@ -262,7 +273,7 @@ def state_changed(code: CodeType) -> dict[str, int]:
     """
     scope, changed = function_of(code), dict[str, int]()
     for target in _filled(scope):
-        name = ast.unparse(target)
+        name = ast.unparse(syntax.without_index(target))
         if not lines_that_assign(scope, root_of(name)):
             changed.setdefault(name, target.lineno)
     return changed
@@ -288,9 +299,14 @@ _PREFIX = 10  # characters of scaled_dot_product_attention, say
 
 
 def assigned_at(frame: FrameType, name: str) -> int | None:
-    """Return the last line up to the running one that assigns the variable in this frame."""
-    lines = lines_that_assign(scope_of(frame), name)
-    return max((line for line in lines if line <= frame.f_lineno), default=None)
+    """Return the line that last assigned the variable in this frame.
+
+    If only later lines of a loop assign it, the last iteration did.
+    """
+    lines, loop = lines_that_assign(scope_of(frame), name), loop_around(frame)
+    last = max((line for line in lines if line <= frame.f_lineno), default=None)
+    again = [line for line in lines if loop is not None and covers(loop, line)]
+    return max(again) if again and last not in again else last
 
 
 def assigned_once(frame: FrameType, name: str) -> bool:
@@ -350,11 +366,17 @@ def function_of(code: CodeType) -> Function | None:
 
 def _scope(code: CodeType, line: int) -> Scope | None:
     """Return the module or function definition from which a code object was compiled, or None."""
-    if code.co_name == "<module>":
-        return next(_nodes(code.co_filename, ast.Module), None)
-    functions = _nodes(code.co_filename, *FUNCTIONS)
-    scopes = [node for node in functions if node.name == code.co_name and covers(node, line)]
-    return max(scopes, key=lambda node: node.lineno, default=None)
+    name = code.co_name
+    outer = (ast.Module,) if name == "<module>" else SCOPES if name in _INLINED else FUNCTIONS
+    scopes = [
+        node
+        for node in _nodes(code.co_filename, *outer)
+        if isinstance(node, ast.Module) or (covers(node, line) and name in (node.name, *_INLINED))
+    ]
+    return max(scopes, key=lambda node: getattr(node, "lineno", 0), default=None)
+
+
+_INLINED = ("<listcomp>", "<dictcomp>", "<setcomp>")  # into the code around, from Python 3.12 on
 
 
 def own_nodes(scope: ast.AST | None) -> Iterator[ast.AST]:

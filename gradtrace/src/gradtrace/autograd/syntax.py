@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 Loop = ast.For | ast.AsyncFor | ast.While
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -55,11 +56,14 @@ def _as_they_run(node: ast.AST) -> list[ast.AST]:
 
 def names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
     """Return the names, and attributes such as ``self.mem``, that the code loads or stores."""
-    return {
-        ast.unparse(node)
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, context)
-    }
+    nodes = (node for node in ast.walk(tree) if isinstance(node, (ast.Name, ast.Attribute)))
+    return {ast.unparse(node) for node in nodes if isinstance(node.ctx, context)}
+
+
+def stored(statement: ast.AST) -> set[str]:
+    """Return the variables, attributes and entries (``x['a']``) that a statement assigns."""
+    nodes = (node for node in ast.walk(statement) if isinstance(node, _PLACES))
+    return {ast.unparse(node) for node in nodes if isinstance(node.ctx, ast.Store)}
 
 
 def targets_of(loop: Loop) -> set[str]:
@@ -227,12 +231,48 @@ def additions(root: ast.AST) -> Iterator[tuple[str, ast.Call]]:
                     yield ast.unparse(container), call
 
 
-def pairs_of(assign: ast.Assign) -> list[tuple[str, ast.expr]]:
-    """Return the pairs (first target, value) of an assignment; tuples are split into elements."""
-    target, value = assign.targets[0], assign.value
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        return [(ast.unparse(t), v) for t, v in zip(target.elts, value.elts, strict=False)]
-    return [(ast.unparse(target), value)]
+ASSIGNMENTS = ast.Assign, ast.AnnAssign, ast.NamedExpr
+
+
+def pairs_of(assign: Any) -> list[tuple[str, ast.expr]]:
+    """Return the pairs (first target, value) of an assignment; tuples are split into elements.
+
+    >>> [(target, ast.unparse(v)) for target, v in pairs_of(ast.parse("a, b = f(x)").body[0])]
+    [('a', 'f(x)[0]'), ('b', 'f(x)[1]')]
+    """
+    target = assign.targets[0] if isinstance(assign, ast.Assign) else assign.target
+    return [*_pairs(target, assign.value)] if assign.value else []
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    parts = getattr(target, "elts", [])
+    if not parts or any(isinstance(part, ast.Starred) for part in parts):
+        yield ast.unparse(target), value
+        return
+    for i, part in enumerate(parts):
+        yield from _pairs(part, entry_of(value, ast.Constant(i)))
+
+
+def entry_of(container: ast.expr, key: ast.expr) -> ast.expr:
+    """Return the entry of a literal, else the expression ``container[key]``."""
+    entries = {str(i): element for i, element in enumerate(getattr(container, "elts", []))}
+    if isinstance(container, ast.Dict):
+        pairs = zip(container.keys, container.values, strict=True)
+        entries = {ast.unparse(k): value for k, value in pairs if k is not None}
+    whole = ast.copy_location(ast.Subscript(container, key, ast.Load()), container)
+    return entries.get(ast.unparse(key), whole)
+
+
+def elements_of(target: ast.expr, iterated: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the pairs (target, value) of a loop, where the value is all that is iterated over."""
+    match iterated:
+        case ast.Call(func=ast.Name("zip"), args=parts):
+            iterated = ast.Tuple(parts, ast.Load())
+        case ast.Call(func=ast.Name("enumerate"), args=[values, *_]):
+            iterated = ast.Tuple([ast.Constant(0), values], ast.Load())
+        case ast.Call(func=ast.Attribute(value=values, attr="items")):
+            iterated = ast.Tuple([ast.Constant(0), values], ast.Load())
+    yield from _pairs(target, iterated)
 
 
 def written_values(node: ast.AST) -> list[ast.expr]:

@@ -59,17 +59,17 @@ CAUSES = (
             otherwise="pass that layer a clone of {it|the tensor}",
         ),
         Fix(
+            "collect the new parts in a list and combine them (torch.stack, torch.cat) instead of"
+            " writing into {it|the tensor}, or read clones of its parts: x[i].clone()",
+            needs=("written_part_by_part",),
+            proof=("written_once",),
+        ),
+        Fix(
             "build a new tensor from the changed and the unchanged parts (torch.cat, torch.stack,"
             " torch.where), instead of writing through a view of {it|the tensor}",
             needs=("through_a_view",),
             otherwise="write into a clone of {it|the tensor}, and use the original in all"
             " operations before the change",
-        ),
-        Fix(
-            "collect the new parts in a list and combine them (torch.stack, torch.cat) instead of"
-            " writing into {it|the tensor}, or read clones of its parts: x[i].clone()",
-            needs=("written_part_by_part",),
-            proof=("written_once",),
         ),
         Fix(
             "build a list of new tensors, xs = [x + y for x in xs], instead of changing {it|the"

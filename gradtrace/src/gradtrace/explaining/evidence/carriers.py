@@ -7,6 +7,7 @@ is assigned before it is read (``loss``) may hold the same graph, but carries no
 
 import inspect
 import re
+from collections import deque
 from collections.abc import Collection, Iterable
 from types import FrameType
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from gradtrace.autograd.frames import Found, Location, belongs_to_user, contents
 from gradtrace.autograd.syntax import reads_first
 
 _MAX_NAMES = 4
+CONTAINERS = (list, tuple, deque, dict, set)
 
 
 class Holder(NamedTuple):
@@ -52,13 +54,13 @@ class Holder(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """Whether this is a plain variable that keeps its value across iterations."""
-        if self.owners:
+        """Whether this plain variable, or field of a tuple, keeps its value across iterations."""
+        if not all(isinstance(owner, tuple) for owner in self.owners):
             return False
         loop = source.loop_around(self.frame)
-        if loop is not None and not source.lines_that_assign(loop, self.name):
+        if loop is not None and not source.lines_that_assign(loop, self.root):
             return True
-        return source.assigned_once(self.frame, self.name)
+        return source.assigned_once(self.frame, self.root)
 
     @property
     def carries(self) -> bool:
@@ -75,7 +77,8 @@ class Holder(NamedTuple):
 
 def name_of(carriers: Iterable[Holder]) -> str | None:
     """Return the variables' names without indices, each place once; None for no variables."""
-    names = [*dict.fromkeys(without_index(_short(v)) for v in _each_place_once(carriers))]
+    places = _each_place_once(carriers)
+    names = [*dict.fromkeys(without_index(_list_of(v) or _short(v)) for v in places)]
     if len(names) <= _MAX_NAMES:
         return ", ".join(names) or None
     attribute = names[0].rpartition(".")[2]
@@ -110,13 +113,14 @@ def filled_at(variable: Found | Holder, first: bool = False) -> Location | None:
     for name in reversed(re.findall(r"\.([A-Za-z_]\w*)", variable.name)):
         owners = (owner for owner in reversed(variable.owners) if name in dir(owner))
         files = (file for owner in owners for file in files_of(type(owner)))
-        places = next(filter(None, (_filled_at(file, f".{name}") for file in files)), [])
+        found = (_filled_at(file, f".{name}", variable.name) for file in files)
+        places = next(filter(None, found), [])
         if places:
             return places[0 if first else -1]
     if isinstance(variable, Found):
         return None
     frame, scope = variable.frame, source.scope_of(variable.frame)
-    places = _filled_at(frame.f_code.co_filename, variable.root)
+    places = _filled_at(frame.f_code.co_filename, variable.root, variable.name)
     if isinstance(scope, source.FUNCTIONS):
         is_local = variable.root in frame.f_code.co_varnames
         local_places = [place for place in places if source.covers(scope, place.line)]
@@ -136,16 +140,26 @@ def is_set_again(variable: Holder) -> bool:
     return any(source.filled_at(file, attribute[0], in_init=False) for file in files if attribute)
 
 
-def _filled_at(file: str, name: str) -> list[Location]:
-    return [Location(file, line) for line in source.filled_at(file, name)]
+def _filled_at(file: str, name: str, path: str) -> list[Location]:
+    return [Location(file, line) for line in source.filled_at(file, name, path)]
 
 
 def emptied(variables: Collection[Holder]) -> str | None:
-    """Return a text for the containers of these tensors, so that a text can say what to empty."""
-    name, outer = name_of(variables), (v.owners[-2] for v in variables if len(v.owners) > 1)
-    if not any(isinstance(owner, dict) for owner in outer):
+    """Return the names of the lists that hold these tensors, or of the variables."""
+    name, lists = name_of(variables), dict.fromkeys(map(_list_of, _each_place_once(variables)))
+    if None in lists:
         return name
-    return f"each container in {name}"
+    entries = [text for text in map(str, lists) if text != without_index(text)]
+    return f"each container in {name}" if len(entries) > 1 else ", ".join(map(str, lists))
+
+
+def _list_of(variable: Holder) -> str | None:
+    """Return the name of the outermost list of containers in which a variable reaches a tensor."""
+    lists = (i for i, owner in enumerate(variable.owners) if isinstance(owner, (list, deque)))
+    first = next(lists, None)
+    if first is None or any(not isinstance(o, CONTAINERS) for o in variable.owners[first:]):
+        return None
+    return "".join(_parts(variable.name)[: first + 1])
 
 
 def output_of(leaves: Collection[int], variables: Iterable[Holder]) -> str | None:
@@ -240,5 +254,5 @@ def _parts(name: str) -> list[str]:
 
 def _internal(owner: Any) -> bool:
     """Whether an object is a library's, and neither a container nor a module, tensor or class."""
-    known = (type, torch.nn.Module, torch.Tensor, list, tuple, dict, set)
+    known = (type, torch.nn.Module, torch.Tensor, *CONTAINERS)
     return not isinstance(owner, known) and not belongs_to_user(type(owner))

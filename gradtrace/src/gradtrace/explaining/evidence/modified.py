@@ -237,7 +237,7 @@ class ModifiedEvidence(Evidence):
     @property
     def written_part_by_part(self) -> bool:
         """Whether the operation had saved a part of a tensor, and ``x[i] = …`` changed that one."""
-        return self._is_part and any(isinstance(w.node, ast.Assign) for w in self._writes)
+        return self._is_part and any(write.of_a_part for write in self._writes)
 
     @property
     def written_once(self) -> bool:

@@ -31,6 +31,7 @@ from gradtrace.watching.cuts import Cut
 from gradtrace.watching.operation_kinds import tensors_in
 from gradtrace.watching.record import BackwardCall, freed_by
 
+_INFERENCE = r"(torch\.)?inference_mode(\((mode=)?(True)?\))?"
 _FREEZES = r".*\.requires_grad(_\(False\)| = False)"
 
 
@@ -61,7 +62,7 @@ class NoGraphEvidence(Evidence):
         if self.in_inference_mode or (self.began_at is None and self.gradients_are_off):
             self.began_at = source.region_around(self.frame, source.GRADIENTS_DISABLED)
         elif self.began_at is None and self.frozen:
-            self.began_at = source.only_line(self.frame, _FREEZES)
+            self.began_at = source.only_line(self.files, _FREEZES)
 
     def _by_a_function(self) -> Cut | None:
         """Return the cut in a custom function, if that line computed a gradient with a graph."""
@@ -152,7 +153,7 @@ class InferenceEvidence(TextEvidence):
     made_in_inference_mode = True
 
     def __post_init__(self) -> None:
-        self.began_at = source.only_line(self.frame, r"torch\.inference_mode(\(\))?")
+        self.began_at = source.only_line(self.files, _INFERENCE)
         values = (variable.value for variable in self.variables)
         created = (value for value in values if value.is_inference())
         self.names = {"it": names_written([self.raised_at]) or self.names_of(created)}
@@ -173,7 +174,7 @@ class RefusedEvidence(TextEvidence):
         if cut is not None:
             self.began_at = cut.location
         elif isinstance(tensor, torch.nn.Parameter):
-            self.began_at = source.only_line(self.frame, _FREEZES)
+            self.began_at = source.only_line(self.files, _FREEZES)
         else:
             self.began_at = self._filled_at(holders)
 
@@ -211,7 +212,10 @@ class NumpyEvidence(TextEvidence):
             holders = [v for v in self.variables if v.node is not None and v.node in inputs]
         name = name_of(holders[:1]) or read or None
         self.names = {"it": name, "array": name and f"{name}.{_TO_NUMPY}"}
-        if holders and holders[0].name.endswith("]"):
+        full = holders[0].name if holders else ""
+        if place is not None and source.is_written(place.file, full):
+            self.names = {"it": name, "array": f"{full}.{_TO_NUMPY}"}
+        elif full.endswith("]"):
             entries = f"{name}.values()" if isinstance(holders[0].owners[-1], dict) else name
             self.names = {"it": name, "array": f"[x.{_TO_NUMPY} for x in {entries}]"}
 
@@ -270,12 +274,9 @@ class StoredEvidence(TextEvidence):
         """Whether a variable of the tensor is assigned a value that is computed from it."""
         held = (without_index(v.name) for v in self.variables if v.value is tensor)
         names = {name.rpartition(".")[2] for name in held}
-        return any(
-            name in (part.rpartition(".")[2] for part in reads(value))
-            for name in names
-            for file in self.files
-            for value in source.values_of(file, name)
-        )
+        values = (v for file in self.files for name in names for v in source.values_of(file, name))
+        parts = {part.rpartition(".")[2] for value in values for part in reads(value)}
+        return not names.isdisjoint(parts)
 
 
 class ScalarEvidence(TextEvidence):
@@ -311,9 +312,10 @@ class AskedEvidence(Evidence):
         if self.cut is None and not off:  # it may have been cut after it was created
             self.cut = self.timeline.cuts.of(storages_in(self.missing))
         self.began_at = None if self.cut is None else self.cut.location
-        if off and self.cut is not None and self.cut.how == "detach":
-            # What was detached may be another tensor, from which this one was computed.
-            named = [v for v in self.variables if v.value is off[0]]
+        constant = next((t for t in off if not isinstance(t, torch.nn.Parameter)), None)
+        if constant is not None and not self.timeline.cuts.computed_without_gradients(constant):
+            # What lost its graph may be another tensor, from which this one was computed.
+            named = [v for v in self.variables if v.value is constant]
             self.began_at = next(filter(None, map(filled_at, named)), self.began_at)
         if self.others_take_part and not off:
             self.began_at = self.raised_at

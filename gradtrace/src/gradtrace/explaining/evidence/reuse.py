@@ -3,7 +3,6 @@
 import ast
 import math
 import re
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any
@@ -337,7 +336,7 @@ class ReuseEvidence(Evidence):
         """The outermost container that holds the freed part, but not as the state of an object."""
         entries = (v for v in self.holders if not carriers.is_set_again(v))
         owners = (owner for variable in entries for owner in variable.owners)
-        return next((owner for owner in owners if isinstance(owner, _CONTAINERS)), None)
+        return next((owner for owner in owners if isinstance(owner, carriers.CONTAINERS)), None)
 
     @cached_property
     def _stored_nodes(self) -> set[_torch.LiveNode]:
@@ -577,7 +576,8 @@ class ReuseEvidence(Evidence):
     def _origin(self, node: _torch.LiveNode) -> Any:
         """Return a key that is equal for a node and its counterparts in other iterations."""
         chain = self.timeline.lines.find(_torch.sequence_nr(node))
-        return type(node), chain and chain.path[0], traversal.leaves_within(_NEAR, node)
+        line, leaves = chain and chain.path[0], traversal.leaves_within(_NEAR, node)
+        return (type(node), line, leaves) if line or leaves or self.repeated else node
 
     def _is_scalar(self, i: int) -> bool:
         outputs = _torch.outputs_of(self.live[i])
@@ -597,4 +597,3 @@ class ReuseEvidence(Evidence):
 
 _NEAR = 4  # links between an operation and the parameters that distinguish it
 _SUMS = re.compile(r"(Add|Sum|Mean|Stack|Cat|Select|Unsqueeze|View|Div|Mul|ToCopy)Backward")
-_CONTAINERS = (list, tuple, deque, dict, set)
