@@ -770,6 +770,34 @@ class Trainer:
     assert own.startswith(f"loss_ae.backward(inputs={groups}); loss_disc")
 
 
+def test_an_assignment_of_data_is_not_out_of_place(list_candidates):
+    """It would give other memory to what earlier operations saved of the tensor."""
+    text = "y = f(x)\ny.data.mul_(0.5)\nloss = g(y)\nloss.backward()\n"
+    listed = list_candidates(text, 4, family="silent", cause="data_edit_silent", began_at=2)
+    texts = [text for one in listed for text in one.edits.values()]
+    assert texts and not any("y.data =" in text for text in texts)
+
+
+@pytest.mark.parametrize(("index", "is_detached"), [("-2", True), ("-10", True), ("-1", False)])
+def test_the_entries_of_a_list_are_detached_if_an_older_one_is_read(
+    list_candidates, index, is_detached
+):
+    """A list that is read as a whole, or only its newest entry, would grow for ever."""
+    text = (
+        "class Steps:\n    def __init__(self):\n        self.kept = []\n"
+        "    def step(self, x):\n        self.kept.append(x)\n"
+        f"        return x - self.kept[{index}]\n"
+        "for i in range(3):\n    loss = steps.step(f(i))\n    loss.backward()\n"
+    )
+    facts = ["trained_only_there"]
+    listed = list_candidates(text, 9, variables=[("steps.kept[0]", "list")], facts=facts)
+    texts = [text for one in listed for text in one.edits.values()]
+    detached = "steps.kept = [tensor.detach() for tensor in steps.kept]\n"
+    assert any(detached in text for text in texts) is is_detached
+    # Whether the list is to begin empty is a question, so no other kind of repair empties it.
+    assert not any("steps.kept = []" in text for text in texts)
+
+
 @pytest.mark.parametrize("cause", ["gradients_not_cleared", "data_edit_silent"])
 def test_only_old_values_are_computed_again_where_nothing_is_raised(list_candidates, cause):
     text = "loss = f(model(x))\nstate.copy_(y)\nloss.backward()\n"

@@ -88,7 +88,8 @@ def out_of_place(failure: Failure) -> Iterator[Candidate]:
         if value is not None:
             call = getattr(node, "value", node)
             changed = _receiver(node.target if isinstance(node, ast.AugAssign) else call)
-            if changed is None:
+            # Assigning x.data gives x other memory, which the nodes that saved x read, too.
+            if changed is None or getattr(changed, "attr", "") == "data":
                 continue
             new = f"{source.code(changed)} = {value}"
             title, edits = f"{new}, at line {place.line}", source.replace(node, new)

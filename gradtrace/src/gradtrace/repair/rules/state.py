@@ -107,8 +107,8 @@ class _Attribute(NamedTuple):
 def _attributes(failure: Failure) -> list[_Attribute]:
     """Return the attributes whose graphs contain freed nodes, as the running frames name them."""
     attributes: dict[tuple[str, Statement], _Attribute] = {}
-    # With detached entries, a list that the program appends to would grow for ever.
-    filled = {name.rpartition(".")[2] for s in failure.sources for name, _ in additions(s.tree)}
+    # With detached entries, a list that the program reads as a whole would grow for ever.
+    filled = _filled(failure) - _read_by_place(failure)
     for variable, statement in failure.freed_variables:
         path = re.sub(r"\.(\d+)", r"[\1]", variable.name)
         # A key may contain dots: of h['net.bias'], the path is h.
@@ -123,6 +123,21 @@ def _attributes(failure: Failure) -> list[_Attribute]:
             attribute = _Attribute(owner, path, name, kind, statement)
             attributes.setdefault((path, statement), attribute)
     return list(attributes.values())
+
+
+def _filled(failure: Failure) -> set[str]:
+    """Return the last names of the containers that the program appends to."""
+    return {name.rpartition(".")[2] for s in failure.sources for name, _ in additions(s.tree)}
+
+
+def _read_by_place(failure: Failure) -> set[str]:
+    """Return the last names of the containers of which an older entry is read: ``ets[-2]``."""
+    return {
+        source.code(part.value).rpartition(".")[2]
+        for source in failure.sources
+        for part in source.all(ast.Subscript)
+        if re.fullmatch(r"-(?!1$)\d+", source.code(part.slice))
+    }
 
 
 def detach_attributes(failure: Failure) -> Iterator[Candidate]:
@@ -147,11 +162,13 @@ def _initial_value(failure: Failure, attribute: _Attribute) -> str | None:
     """Return an attribute's first value, if the loss trains only through the freed graph."""
     is_needed = "trained_only_there" in failure.facts
     is_buffer = failure.cause == "buffer_has_graph"  # None, if it is a cache
+    filled = _filled(failure)
     for source in failure.sources if is_needed or is_buffer else ():
         buffers = (c.args for c in source.all(ast.Call) if method_called(c) == "register_buffer")
         named = ((f"self.{getattr(args[0], 'value', '')}", args[1]) for args in buffers if args[1:])
         for target, value in (*source.assignments(), *named):
             is_initial = getattr(source.scope_of(value), "name", "") == "__init__"
+            is_initial &= attribute.name not in filled  # see clear_entries
             is_offered = is_needed or source.code(value) == "None"
             if is_initial and is_offered and target == f"self.{attribute.name}":
                 return re.sub(r"\bself\b", attribute.owner, source.code(value))
@@ -212,7 +229,7 @@ def _parallel_lists(failure: Failure, statement: Statement, name: str) -> list[s
     scope = source.scope_of(statement.node)
     loop = next(source.loops_around(statement.node), scope)
     created = writes(*loop.body)  # in each iteration or call
-    names = {list_.rpartition(".")[2] for s in failure.sources for list_, _ in additions(s.tree)}
+    names = _filled(failure)
     owner, _, last = name.rpartition(".")
     return sorted(
         path
