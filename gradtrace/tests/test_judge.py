@@ -71,7 +71,10 @@ def program(*events, status: str = "ended", optimizers=None, **fields) -> Progra
 
 
 ORIGINAL = program(backward(1, 3.0), step(0, 1), failing(backward(2, 2.0)), status="raised")
-REFERENCE = program(backward(1, 3.0), step(0, 1), backward(2, 2.0), step(0, 2))
+WITHOUT_OLD_PART = {"w": sample(1.0, 2.0)}
+REFERENCE = program(
+    backward(1, 3.0), step(0, 1), backward(2, 2.0, truncated=WITHOUT_OLD_PART), step(0, 2)
+)
 
 
 def judge(
@@ -994,6 +997,55 @@ def test_repairs_of_two_kinds_are_two_ideas_even_if_they_ask_the_same():
     proof = Proof(ORIGINAL, judgements=judgements)
     _classify(proof, Judge(ORIGINAL, REFERENCE))
     assert proof.accepted == judgements
+
+
+def test_a_list_is_cleared_if_nothing_else_holds():
+    """Its old entries cannot be used again."""
+    events = repaired(1.0)
+    run = program(*events)
+    candidate = Candidate(kinds.CLEAR, "saved.clear()", {}, "is saved to begin empty?")
+    judge_ = Judge(ORIGINAL, REFERENCE)
+    other = Candidate(kinds.OUT_OF_PLACE, "", {})
+    for losses_of_others, status in (([], PROVEN), ([2.0], OPEN), ([9.0], PROVEN)):
+        judgements = [judge_.judge(candidate, run)]
+        assert judgements[0].status == OPEN
+        judgements += [judge_.judge(other, program(*repaired(n))) for n in losses_of_others]
+        judge_.compare(judgements)
+        assert judgements[0].status == status
+
+
+@pytest.mark.parametrize(
+    ("truncated", "status"),
+    [({"w": sample(0.5, 1.0)}, PROVEN), ({"w": sample(0.5, 2.0)}, OPEN), ({}, OPEN), (None, OPEN)],
+)
+def test_a_list_whose_entries_are_combined_is_not_cleared_without_a_question(truncated, status):
+    """If the failing loss is only their mean, the gradient of its new terms keeps its direction."""
+    last = backward(2, 2.0, truncated=truncated)
+    judge_ = Judge(ORIGINAL, program(backward(1, 3.0), step(0, 1), last, step(0, 2)))
+    candidate = Candidate(kinds.CLEAR, "saved.clear()", {}, "is saved to begin empty?")
+    judgement = judge_.judge(candidate, program(*repaired(1.0)))
+    judge_.compare([judgement])
+    assert judgement.status == status
+
+
+@pytest.mark.parametrize(
+    ("repair", "facts", "status"),
+    [
+        (kinds.CLONE_USED, [], OPEN),
+        (kinds.OUT_OF_PLACE, [], OPEN),
+        (kinds.CLONE_USED, ["shares_memory"], PROVEN),
+    ],
+)
+def test_an_edit_that_autograd_still_does_not_see_needs_a_question(repair, facts, status):
+    """That a strict watch no longer warns does not show that the gradient has the edit's factor."""
+    diagnosis = {"family": "silent", "cause": "data_edit_silent", "facts": facts}
+    diagnosis |= {"began_at": {"file": "train.py", "line": 5}}
+    original = program(backward(1, 3.0), step(0, 1), diagnosis=diagnosis)
+    other = {"w": sample(1.0, 1.0)}
+    events = backward(1, 3.0, gradients=other), step(0, 1, **other)
+    judgement = judge(repair, *events, original=original, reference=None)
+    assert judgement.status == status, judgement.reasons
+    assert ("line 5" in (judgement.question or "")) is (status == OPEN)
 
 
 def test_an_evaluation_after_the_training_needs_no_step():

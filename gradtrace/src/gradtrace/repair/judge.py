@@ -19,14 +19,13 @@ Which losses are meant for an optimizer is read off the program (:mod:`~gradtrac
 If that is undecided, or if two repairs hold and train differently, the reader decides.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from gradtrace.repair import kinds
 from gradtrace.repair.intent import targets_of_calls
-from gradtrace.repair.own_losses import leaks, reads_gradients, unused_gradient
+from gradtrace.repair.own_losses import leaks, reads_gradients, retained_too_long, unused_gradient
 from gradtrace.repair.rule import RIGHT_GRADIENTS, Candidate
 from gradtrace.repair.run.observations import (
     SAME,
@@ -34,10 +33,10 @@ from gradtrace.repair.run.observations import (
     Gradients,
     ObservedCall,
     ProgramRun,
-    StepTaken,
     equal_gradients,
     equal_losses,
     growing_calls,
+    is_multiple,
     last_of_equal_weights,
     sum_of,
     trains_alike,
@@ -137,7 +136,7 @@ class Judge:
             self._growing_graph(run),
             self._stale_gradient(run),
             self._counted_twice(candidate),
-            self._retained_too_long(candidate, run),
+            retained_too_long(candidate.repair, self.original, run),
             self._untrained(candidate, run),
             self._other_objective(candidate, run),
             None if is_read else unused,
@@ -145,6 +144,7 @@ class Judge:
             leaking,
         )
         own_question = candidate.question or self._is_copy_meant(candidate, run)
+        own_question = own_question or self._is_edit_meant()
         doubts = (
             self._unfinished(candidate, run),
             self._unreferenced(candidate, run, own_question),
@@ -175,7 +175,8 @@ class Judge:
 
         Before that, what trains as a repair that holds does is judged as that repair is, and
         repairs that compute a loss again and change it are rejected if detaching holds and changes
-        none.
+        none. Clearing a list needs no question if nothing else holds, and if the loss only adds its
+        old entries to the new ones.
         """
         if self.trained is None:
             return
@@ -192,6 +193,9 @@ class Judge:
                     judgement.status, judgement.question = repair.status, repair.question
                     judgement.reasons, judgement.evidence = [], repair.evidence
         holding = [judgement for judgement in judgements if judgement.status in (PROVEN, OPEN)]
+        if {judgement.candidate.repair for judgement in holding} == {kinds.CLEAR}:
+            for judgement in filter(self._drops_only_old_terms, holding):
+                judgement.status, judgement.question = PROVEN, None
         # What detaches, and changes no loss, is the objective of the program's own statements.
         if any(
             j.candidate.repair in _DETACHED_AT_USE
@@ -342,6 +346,15 @@ class Judge:
         numbers = (call.number for expected, call in pairs if not equal_losses(expected, call))
         return next(numbers, None)
 
+    def _drops_only_old_terms(self, judgement: Judgement) -> bool:
+        """Whether the failing loss only loses terms, on which earlier calls ran backward."""
+        number = self.failing_call
+        if number > min(len(self.original.calls), len(judgement.run.calls)):
+            return True  # the program has computed no such loss
+        own, new = (run.calls[number - 1] for run in (self._program, judgement.run))
+        # If it combines old entries with new ones, its gradient has another direction without them.
+        return is_multiple(new.gradients, own.truncated or {})
+
     def _may_change_loss(self, candidate: Candidate) -> bool:
         """Whether the failing call's loss may have a different value than in the program."""
         if candidate.repair == kinds.FORWARD_AGAIN:  # the same, unless weights have been updated
@@ -400,29 +413,6 @@ class Judge:
                     return None
                 return "the gradient of the new loss is not the sum of their gradients"
         return "the new loss is not the sum of the two losses"
-
-    def _retained_too_long(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Return an objection to a retained graph that a step makes stale or iterations share."""
-        if candidate.repair != kinds.RETAIN_GRAPH or self.failing_call > len(self.original.calls):
-            return None
-        site = self.original.calls[self.failing_call - 1].site
-        uses: dict[int, set[tuple[int, int]]] = defaultdict(set)
-        for number, calls in enumerate(run.iterations):
-            for call in (call for call in calls if call.site == site and call.accumulates):
-                uses[call.oldest_node].add((number, call.operations.total()))
-        # Between two steps, several losses may share a part that does not grow.
-        if any(len(uses_of_graph) > 1 for uses_of_graph in uses.values()):
-            return "later iterations would use the graph of an earlier iteration"
-        freed_at = self.diagnosis.get("began_at") or {}
-        freeing_line = freed_at.get("file"), freed_at.get("line")
-        has_stepped = False  # since the call that freed the graph
-        for event in self.original.events:
-            if isinstance(event, StepTaken):
-                has_stepped = True
-            elif isinstance(event, ObservedCall) and not event.failed:
-                has_stepped &= not any(line[:2] == freeing_line for line in event.site)
-        text = "an optimizer steps between the two calls that use the retained graph"
-        return text if has_stepped else None
 
     def _counted_twice(self, candidate: Candidate) -> str | None:
         """Return an objection if a gradient counts twice, because a loss contains another."""
@@ -494,6 +484,15 @@ class Judge:
         if candidate.repair != kinds.CLONE_WRITTEN or is_same:
             return None
         return "are the other uses of the tensor, and later iterations, to read its old value?"
+
+    def _is_edit_meant(self) -> str | None:
+        """Return the question whether an edit that autograd does not see is meant, or None."""
+        is_known = not {"a_leaf", "shares_memory"}.isdisjoint(self.facts)
+        # A strict watch sees the saved tensors, not the factor that a gradient lacks.
+        if self.cause != "data_edit_silent" or is_known:
+            return None
+        line = self.diagnosis["began_at"]["line"]
+        return f"is the change at line {line} to have no gradient?"
 
     def _is_training_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Return the question whether frozen parameters are to be trained, or None."""

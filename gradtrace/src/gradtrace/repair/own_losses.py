@@ -2,9 +2,11 @@
 
 import itertools
 import re
+from collections import defaultdict
 from linecache import getlines
 
 from gradtrace.repair.intent import loss_name, optimizer_name, targets_of_calls
+from gradtrace.repair.kinds import RETAIN_GRAPH, Repair
 from gradtrace.repair.run.observations import (
     SAME,
     ZERO,
@@ -52,6 +54,30 @@ def reads_gradients(run: ProgramRun) -> bool:
     """Whether the program itself reads gradients, and does not only clear them."""
     reading = re.compile(r"^[^#]*\.grad\b(?!\(| *=(?!=)| is\b|\.(data\.)?(zero|detach)_)")
     return any(reading.search(line) for file in run.files for line in getlines(file))
+
+
+def retained_too_long(repair: Repair, original: ProgramRun, run: ProgramRun) -> str | None:
+    """Return an objection to a retained graph that a step makes stale or iterations share."""
+    if repair != RETAIN_GRAPH or original.failing_call > len(original.calls):
+        return None
+    site = original.calls[original.failing_call - 1].site
+    uses: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    for number, calls in enumerate(run.iterations):
+        for call in (call for call in calls if call.site == site and call.accumulates):
+            uses[call.oldest_node].add((number, call.operations.total()))
+    # Between two steps, several losses may share a part that does not grow.
+    if any(len(uses_of_graph) > 1 for uses_of_graph in uses.values()):
+        return "later iterations would use the graph of an earlier iteration"
+    freed_at = (original.diagnosis or {}).get("began_at") or {}
+    freeing_line = freed_at.get("file"), freed_at.get("line")
+    has_stepped = False  # since the call that freed the graph
+    for event in original.events:
+        if isinstance(event, StepTaken):
+            has_stepped = True
+        elif isinstance(event, ObservedCall) and not event.failed:
+            has_stepped &= not any(line[:2] == freeing_line for line in event.site)
+    text = "an optimizer steps between the two calls that use the retained graph"
+    return text if has_stepped else None
 
 
 def leaks(original: ProgramRun, run: ProgramRun, is_sum: bool) -> tuple[str | None, str | None]:

@@ -45,7 +45,10 @@ class Sample(NamedTuple):
         return Sample(tuple(a - b for a, b in zip(self.values, other.values, strict=True)))
 
     def plus(self, other: "Sample | None") -> "Sample":
-        return self if other is None else self.minus(Sample(tuple(-x for x in other.values)))
+        return self if other is None else self.minus(other.times(-1))
+
+    def times(self, factor: float) -> "Sample":
+        return Sample(tuple(factor * x for x in self.values))
 
     def distance(self, other: "Sample") -> float:
         """Return the distance relative to the larger norm: 0 for equal samples, at most 2."""
@@ -298,6 +301,15 @@ def equal_gradients(first: Gradients, second: Gradients, keys: set[str] | None =
     # If one is missing, the other is a gradient that a detach() took away.
     limits = ((ZERO if 0 in (a.norm, b.norm) else noise, a, b) for a, b in pairs)
     return not any(max(a.norm, b.norm) > limit and a.distance(b) >= SAME for limit, a, b in limits)
+
+
+def is_multiple(first: Gradients, second: Gradients) -> bool:
+    """Whether the first gradients are the second ones, all times the same positive number."""
+    sizes = [math.hypot(*(g.norm for g in gradients.values())) for gradients in (first, second)]
+    if not all(sizes):
+        return False
+    factor = sizes[0] / sizes[1]
+    return equal_gradients(first, {key: g.times(factor) for key, g in second.items()})
 
 
 def growing_calls(run: ProgramRun) -> Iterator[list[ObservedCall]]:
