@@ -770,6 +770,15 @@ class Trainer:
     assert own.startswith(f"loss_ae.backward(inputs={groups}); loss_disc")
 
 
+def test_a_repair_that_leaves_a_checkpoint_out_comes_last_and_tells_its_price(list_candidates):
+    text = "h = f(x)\nh = checkpoint(block, h, use_reentrant=True)\nh.sum().backward()\n"
+    listed = list_candidates(text, 3, family="checkpoint", cause="checkpoint_differs", began_at=2)
+    left_out = next(one for one in listed if "h = block(h)\n" in "".join(one.edits.values()))
+    assert "memory" in left_out.title
+    later = listed[listed.index(left_out) + 1 :]
+    assert all(one.repair == kinds.RETAIN_GRAPH for one in later)
+
+
 def test_an_assignment_of_data_is_not_out_of_place(list_candidates):
     """It would give other memory to what earlier operations saved of the tensor."""
     text = "y = f(x)\ny.data.mul_(0.5)\nloss = g(y)\nloss.backward()\n"

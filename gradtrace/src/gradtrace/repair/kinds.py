@@ -61,4 +61,5 @@ FORWARD_AGAIN = Repair(
 )
 OWN_INPUTS = Repair("own_inputs", 41, "both losses belong to the weights before the steps")
 STEP_LATER = Repair("step_later", 42, "the later loss is to train these parameters, too")
+NO_CHECKPOINT = Repair("no_checkpoint", 80, "its intermediate results fit in memory")
 RETAIN_GRAPH = Repair("retain_graph", 90, "both backward calls are to run over the same graph")

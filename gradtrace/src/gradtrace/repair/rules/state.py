@@ -160,15 +160,14 @@ def detach_attributes(failure: Failure) -> Iterator[Candidate]:
 
 def _initial_value(failure: Failure, attribute: _Attribute) -> str | None:
     """Return an attribute's first value, if the loss trains only through the freed graph."""
-    is_needed = "trained_only_there" in failure.facts
+    # Whether a list that the program fills is to begin empty is a question: see clear_entries.
+    is_needed = "trained_only_there" in failure.facts and attribute.name not in _filled(failure)
     is_buffer = failure.cause == "buffer_has_graph"  # None, if it is a cache
-    filled = _filled(failure)
     for source in failure.sources if is_needed or is_buffer else ():
         buffers = (c.args for c in source.all(ast.Call) if method_called(c) == "register_buffer")
         named = ((f"self.{getattr(args[0], 'value', '')}", args[1]) for args in buffers if args[1:])
         for target, value in (*source.assignments(), *named):
             is_initial = getattr(source.scope_of(value), "name", "") == "__init__"
-            is_initial &= attribute.name not in filled  # see clear_entries
             is_offered = is_needed or source.code(value) == "None"
             if is_initial and is_offered and target == f"self.{attribute.name}":
                 return re.sub(r"\bself\b", attribute.owner, source.code(value))

@@ -52,8 +52,8 @@ def options(failure: Failure) -> Iterator[Candidate]:
                 if failure.cause == "checkpoint_differs" and name == "checkpoint" and call.args:
                     function, *arguments = map(source.code, call.args)
                     code = f"{function}({', '.join(arguments)})"
-                    title = f"{code}, not checkpointed"
-                    yield from edit(kinds.SWITCH, title, source.replace(call, code))
+                    title = f"{code}, not checkpointed, which needs more memory"
+                    yield from edit(kinds.NO_CHECKPOINT, title, source.replace(call, code))
                 if value is not None and source.code(value) != "False":
                     checkpoints += source.replace(value, "False")
     yield from edit(kinds.USE_REENTRANT, "checkpoint(…, use_reentrant=False)", checkpoints)
