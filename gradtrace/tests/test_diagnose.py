@@ -195,6 +195,12 @@ def test_a_plain_watch_finds_the_line(run, name):
     assert _line(found.began_at) == program.line("began")
 
 
+def test_a_checkpoint_is_left_out_inside_a_transform(run):
+    program = next(p for p in PROGRAMS if p.name == "checkpoint_inside_jvp")
+    found = run(program.source(fixed=False)).found
+    assert "calls_a_transform" in found.facts and "torch.func.jvp" in found.fix
+
+
 def test_no_line_is_named_where_each_of_two_may_have_divided_by_zero(run):
     program = next(p for p in PROGRAMS if p.name == "two_lines_that_may_divide_zero_by_zero")
     assert run(program.source(fixed=False)).found.began_at is None

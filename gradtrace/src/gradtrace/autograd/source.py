@@ -286,6 +286,43 @@ def assigned_elsewhere(code: CodeType) -> dict[str, int]:
     return {ast.unparse(n): lines[0] for n, lines in assigned if lines}
 
 
+def draw_elsewhere(code: CodeType) -> Location | None:
+    """Return the line where a function draws from a generator that is not PyTorch's default one.
+
+    None if it draws nowhere, or sets a seed itself.
+    """
+    calls = [node for node in own_nodes(function_of(code)) if isinstance(node, ast.Call)]
+    names = [ast.unparse(call.func) for call in calls]
+    if any(name.endswith("seed") for name in names):
+        return None
+    given = [any(k.arg == "generator" and not _is_none(k.value) for k in c.keywords) for c in calls]
+    draws = [
+        c for c, name, own in zip(calls, names, given, strict=True) if own or _DRAW.match(name)
+    ]
+    return Location(code.co_filename, min(c.lineno for c in draws)) if draws else None
+
+
+_DRAW = re.compile(r"(np\.|numpy\.)?random\.")
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def transforms(file: str) -> Iterator[str]:
+    """Yield the transforms of torch.func that a file calls, by name: ``torch.func.jvp``."""
+    imported = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in _nodes(file, ast.ImportFrom)
+        for alias in node.names
+    }
+    for call in _nodes(file, ast.Call):
+        root, dot, rest = ast.unparse(call.func).partition(".")
+        name = f"{imported.get(root, root)}{dot}{rest}"
+        if re.fullmatch(r"torch\.func\.(vmap|jvp|vjp|linearize|hessian|jac\w+|grad\w*)", name):
+            yield name
+
+
 def call_like(file: str, operation: str) -> Location | None:
     """Return the line of a file's first call whose name begins like an operation's, or None."""
     for call in _nodes(file, ast.Call):

@@ -133,23 +133,28 @@ class NanEvidence(TextEvidence):
 class RecomputedEvidence(TextEvidence):
     """Evidence about a checkpoint whose second forward pass saved other tensors than the first."""
 
-    changes_state = False
+    changes_state = draws_elsewhere = calls_a_transform = False
 
     def __post_init__(self) -> None:
-        """Name the checkpointed function, its call, and the state that may differ in its runs."""
+        """Name the checkpointed function, its call, and what may differ in its runs."""
         module, code = next(_checkpointed(self.exception), (None, None))
         if code is None:
             return
-        codes = [code, *(code_of(part.forward) for part in module.modules())] if module else [code]
-        states = ((c, source.state_changed(c)) for c in codes if c is not None and is_users(c))
-        code, changed = next((pair for pair in states if pair[1]), (code, {}))
-        self.changes_state = bool(changed)
-        changed = changed or source.assigned_elsewhere(code)
         name = type(module).__name__ if module is not None else code.co_qualname
-        self.names = {"it": name, "state": ", ".join(changed) or None}
         self.made_at = source.call_like(code.co_filename, "checkpoint")
-        if changed:
-            self.began_at = Location(code.co_filename, min(changed.values()))
+        parts = [code, *(code_of(part.forward) for part in module.modules())] if module else [code]
+        codes = [part for part in parts if part is not None and is_users(part)]
+        draws = next(filter(None, map(source.draw_elsewhere, codes)), None)
+        states = ((c, source.state_changed(c)) for c in codes)
+        code, changed = next((pair for pair in states if pair[1]), (code, {}))
+        self.draws_elsewhere, self.changes_state = draws is not None, bool(changed)
+        changed = changed or source.assigned_elsewhere(code)
+        transforms = (name for file in self.files for name in source.transforms(file))
+        transform = None if changed else next(transforms, None)
+        self.calls_a_transform = transform is not None
+        self.names = {"it": name, "state": ", ".join(changed) or None, "transform": transform}
+        if draws is not None or changed:
+            self.began_at = draws or Location(code.co_filename, min(changed.values()))
 
 
 def _checkpointed(error: BaseException) -> Iterator[tuple[Any, CodeType]]:
