@@ -201,6 +201,20 @@ def test_a_checkpoint_is_left_out_inside_a_transform(run):
     assert "calls_a_transform" in found.facts and "torch.func.jvp" in found.fix
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("multistep_scheduler_that_keeps_predictions", "detach every tensor in predictions at"),
+        ("episodes_sampled_again", "recompute episode['log_probs'] in each iteration from its"),
+        ("episodes_sampled_again", "such as episode['states']"),
+    ],
+)
+@pytest.mark.parametrize("strict", [False, True])
+def test_advice_on_a_stored_tensor_follows_from_its_container(run, name, words, strict):
+    program = next(program for program in PROGRAMS if program.name == name)
+    assert words in run(program.source(fixed=False), strict=strict).found.fix
+
+
 def test_no_line_is_named_where_each_of_two_may_have_divided_by_zero(run):
     program = next(p for p in PROGRAMS if p.name == "two_lines_that_may_divide_zero_by_zero")
     assert run(program.source(fixed=False)).found.began_at is None

@@ -43,6 +43,15 @@ def is_written(file: str, expression: str) -> bool:
     return any(ast.unparse(node) == expression for node in nodes)
 
 
+def reads_before_last(file: str, name: str) -> bool:
+    """Whether the file reads ``x[-2]``, or an earlier entry, of a variable or attribute ``x``."""
+    items = (i for i in _nodes(file, ast.Subscript) if isinstance(i.ctx, ast.Load))
+    pairs = (
+        (ast.unparse(item.value).rpartition(".")[2], ast.unparse(item.slice)) for item in items
+    )
+    return any(read == name and re.fullmatch(r"-([2-9]|\d\d+)", at) for read, at in pairs)
+
+
 def expression_read(made: Chain, read: Chain) -> str | None:
     """Return the expression by which one chain of calls reads a value that another one assigned.
 

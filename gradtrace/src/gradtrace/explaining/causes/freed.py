@@ -69,6 +69,12 @@ CAUSES = (
             " both losses must train them",
         ),
         Fix(
+            "recompute {it|the tensor} in each iteration from its inputs, such as {beside|those"
+            " stored with it}, because this loss trains {trained|parameters} only through it",
+            needs=("trained_only_there", "inputs_beside"),
+            proof=None,
+        ),
+        Fix(
             "recompute {it|the tensor} {often|in each iteration}, before it is used (if detached,"
             " it would no longer train {trained|its parameters})",
             needs=("trained_only_there",),
@@ -199,6 +205,13 @@ CAUSES = (
     _freed(
         "replay_keeps_graph",
         "a stored tensor still has the graph of the iteration that made it, which was freed",
+        Fix(
+            "detach every tensor in {it|the container} at the end of each iteration, because the"
+            " program reads older entries, too",
+            needs=("reads_older_entries",),
+            otherwise="empty {emptied|the container} at the end of each iteration, if each update"
+            " is to start with empty lists",
+        ),
         Fix(
             "empty {emptied|the container} at the end of each iteration, and the lists filled"
             " beside it, if each update is to start with empty lists",

@@ -78,6 +78,9 @@ class Holder(NamedTuple):
 def name_of(carriers: Iterable[Holder]) -> str | None:
     """Return the variables' names without indices, each place once; None for no variables."""
     places = _each_place_once(carriers)
+    lists = {_list_of(variable) for variable in places}
+    if len(lists) == 1 and (one := lists.pop()):  # it may be a list in a dict
+        return re.sub(r"(\[\d+\])+$", "", one)
     names = [*dict.fromkeys(without_index(_list_of(v) or _short(v)) for v in places)]
     if len(names) <= _MAX_NAMES:
         return ", ".join(names) or None
@@ -231,6 +234,21 @@ def _each_place_once(carriers: Iterable[Holder]) -> list[Holder]:
 def without_index(name: str) -> str:
     """Return a name without its trailing indices: ``states`` for ``states[0]``."""
     return re.sub(r"(\[[^\[\]]*\])+$", "", name)
+
+
+def reads_older(variable: Holder) -> bool:
+    """Whether the program reads an entry before the last one of this list by its place."""
+    name = without_index(variable.name).rpartition(".")[2]
+    owners = (file for owner in variable.owners for file in files_of(type(owner)))
+    files = {variable.frame.f_code.co_filename, *owners}
+    return any(source.reads_before_last(file, name) for file in files)
+
+
+def inputs_beside(carriers: Iterable[Holder], variables: Iterable[Holder]) -> str | None:
+    """Return the names of tensors without a graph in the dicts that hold some tensors, or None."""
+    dicts = {id(owner) for v in carriers for owner in v.owners if isinstance(owner, dict)}
+    constant = (v for v in variables if v.node is None and not v.value.requires_grad)
+    return name_of(v for v in constant if any(id(owner) in dicts for owner in v.owners))
 
 
 def _short(variable: Holder) -> str:

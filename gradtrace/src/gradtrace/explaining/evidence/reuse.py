@@ -93,6 +93,7 @@ class ReuseEvidence(Evidence):
             "tensor": self.tensor,
             "at": self.read_at(self.naming, not self.first_trains_others, self._made_before),
             "emptied": carriers.emptied(self.naming),
+            "beside": self.inputs_beside,
             "trained": self.names_of(self.trained_only_there),
             "detached": carriers.detached(self.carriers, self._as_leaves),
             "often": "inside the closure" if self.in_a_closure else None,
@@ -322,14 +323,16 @@ class ReuseEvidence(Evidence):
         origins = {self._origin(node) for node in nodes}
         return all(node in nodes or self._origin(node) in origins for node in others)
 
+    reads_older_entries = property(lambda self: any(map(carriers.reads_older, self.naming)))
+    inputs_beside = property(lambda self: carriers.inputs_beside(self.naming, self.variables))
+
     @cached_property
     def in_a_buffer(self) -> list[Holder]:
         return [variable for variable in (*self.holders, *self.successors) if variable.is_buffer]
 
     @property
     def in_a_module(self) -> bool:
-        owners = (owner for variable in self.holders for owner in variable.owners[-1:])
-        return any(isinstance(owner, torch.nn.Module) for owner in owners)
+        return any(isinstance(v.owners[-1], torch.nn.Module) for v in self.holders if v.owners)
 
     @cached_property
     def container(self) -> Any:
@@ -371,6 +374,7 @@ class ReuseEvidence(Evidence):
         return call.leaves or storages_in(leaves_of(walk(self._roots_of(call))[0]))
 
     optimizers_are_known = property(lambda self: bool(self.training.optimizers))
+    _stepped = property(lambda self: self.training.stepped_since(self.freeing))
 
     @cached_property
     def trains(self) -> bool:
@@ -524,10 +528,6 @@ class ReuseEvidence(Evidence):
 
     def _storages(self, nodes: Iterable[int]) -> frozenset[int]:
         return storages_in(self._leaves(nodes))
-
-    @property
-    def _stepped(self) -> list[torch.optim.Optimizer]:
-        return self.training.stepped_since(self.freeing)
 
     def _leaves(self, nodes: Iterable[int]) -> list[torch.Tensor]:
         """Return the leaves among these nodes and their inputs, each once."""
