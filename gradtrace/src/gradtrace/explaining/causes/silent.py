@@ -133,8 +133,8 @@ CAUSES = (
     ),
     _silent(
         "optimizer_holds_replaced",
-        "an optimizer holds parameters that never got a gradient, and that no variable reaches"
-        " any more: they were replaced after the optimizer was created",
+        "an optimizer holds parameters that no variable reaches any more, and that get no gradient:"
+        " they were replaced after the optimizer was created",
         Unproven("create the optimizer after the model is complete"),
     ),
     _silent(

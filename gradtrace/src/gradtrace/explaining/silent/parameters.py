@@ -18,7 +18,7 @@ from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.optimizers import Training, storages_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.cuts import Cut
-from gradtrace.watching.record import Stray, Timeline, Untrained, parameters_of
+from gradtrace.watching.record import OptimizerStep, Stray, Timeline, Untrained, parameters_of
 
 _FEW, _LATEST = 2, 8  # the first and last step at which missing gradients are examined
 _MAX_STRAYS = 10_000
@@ -144,16 +144,20 @@ def _strays(
     strays = graph.timeline.strays
     began = min(strays[id(leaf)].first_call for leaf in grown)
     steps = [step for step in graph.timeline.steps if step.last_call >= began]
-    replaced = [
-        parameter
+    replaced = {
+        parameter: optimizer
         for optimizer in {step.optimizer() for step in steps}
         if optimizer is not None
         for parameter in parameters_of(optimizer)
         if id(parameter) not in variables and storage_of(parameter)[0] not in graph.call.leaves
-    ]
+    }
+    training = Training(graph.timeline, graph.call.leaves)
+    if replaced and not training.held([*graph.leaves.values()]):  # nothing of this loss is trained
+        yield _stale(next(iter(replaced.values())), steps[-1])
+        return
     places: dict[Location | None, list[torch.Tensor]] = {}
     unfrozen: dict[Location, list[torch.Tensor]] = {}
-    trained = {id(leaf) for leaf in Training(graph.timeline, graph.call.leaves).held(grown)}
+    trained = {id(leaf) for leaf in training.held(grown)}
     for leaf in grown:
         if id(leaf) in trained:  # by an optimizer that has not stepped yet
             continue
@@ -229,8 +233,13 @@ def _replaced(
     if max(timeline.calls_of_made.values(), default=0) >= _FEW:
         return  # the forward pass replaces them, so a later optimizer would not hold them either
     if replaced and untrained and (in_use or untrained == leaves):
-        step = timeline.steps[-1].location
-        yield finding("optimizer_holds_replaced", step, _assigned_at(optimizer, frame) or step)
+        yield _stale(optimizer, timeline.steps[-1])
+
+
+def _stale(optimizer: torch.optim.Optimizer, step: OptimizerStep) -> Diagnosis:
+    """Return the finding about an optimizer of replaced parameters, at the last step."""
+    created = _assigned_at(optimizer, sys._getframe(1))
+    return finding("optimizer_holds_replaced", step.location, created or step.location)
 
 
 def _given_to_optimizer(variables: list[Found], parameters: list[torch.Tensor]) -> set[int]:
