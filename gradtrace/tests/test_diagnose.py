@@ -195,6 +195,12 @@ def test_a_plain_watch_finds_the_line(run, name):
     assert _line(found.began_at) == program.line("began")
 
 
+def test_no_layer_is_named_where_the_call_of_another_is_not_known(run):
+    name = "layer_in_place_in_a_sequential_beside_one_that_is_called"
+    program = next(program for program in PROGRAMS if program.name == name)
+    assert run(program.source(fixed=False), strict=False).found.began_at is None
+
+
 def test_a_checkpoint_is_left_out_inside_a_transform(run):
     program = next(p for p in PROGRAMS if p.name == "checkpoint_inside_jvp")
     found = run(program.source(fixed=False)).found
@@ -213,6 +219,24 @@ def test_a_checkpoint_is_left_out_inside_a_transform(run):
 def test_advice_on_a_stored_tensor_follows_from_its_container(run, name, words, strict):
     program = next(program for program in PROGRAMS if program.name == name)
     assert words in run(program.source(fixed=False), strict=strict).found.fix
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["leaf_made_after_the_forward_pass_again", "critic_in_a_reentrant_checkpoint"],
+)
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_line_that_made_what_is_involved_is_named(run, name, strict):
+    program = next(program for program in PROGRAMS if program.name == name)
+    assert _line(run(program.source(fixed=False), strict=strict).found.made_at) == program.line(
+        "made"
+    )
+
+
+def test_one_finding_says_that_all_trained_parameters_were_replaced(run):
+    program = next(p for p in PROGRAMS if p.name == "layers_replaced_between_two_trainings")
+    (finding,) = run(program.source(fixed=False)).findings
+    assert finding.cause == "optimizer_holds_replaced"
 
 
 def test_no_line_is_named_where_each_of_two_may_have_divided_by_zero(run):
@@ -1085,7 +1109,7 @@ for i in range(8):
         opt_d.zero_grad()
 """
 REPLACED = """
-net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1), nn.Linear(1, 1))
 opt = torch.optim.SGD(net.parameters(), 0.1)
 net[0], net[2] = nn.Linear(3, {width}), nn.Linear({width}, 1)
 for _ in range(5):

@@ -188,10 +188,10 @@ def writes_at(place: Location) -> list[Write]:
     return [write for write in in_place_writes(place.file) if covers(write.node, place.line)]
 
 
-def calls_of(file: str, attributes: list[str]) -> list[Location]:
-    """Return the lines of a file that call one of these attributes of any object."""
+def calls_of(file: str, names: list[str]) -> list[Location]:
+    """Return the lines of a file that call a function, or an attribute of any object, by name."""
     functions = [call.func for call in _nodes(file, ast.Call)]
-    called = [f for f in functions if isinstance(f, ast.Attribute) and f.attr in attributes]
+    called = [f for f in functions if ast.unparse(f).rpartition(".")[2] in names]
     return [Location(file, function.lineno) for function in called]
 
 

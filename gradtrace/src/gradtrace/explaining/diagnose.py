@@ -51,6 +51,7 @@ NAMING_EVIDENCE: dict[str, type[Evidence]] = {
     "grad_of_result": no_graph.StoredEvidence,
     "function_returns_wrong_gradients": function.ReturnedEvidence,
     "nan_in_backward": function.NanEvidence,
+    "checkpoint_reentrant": function.ReentrantEvidence,
     "checkpoint_differs": function.RecomputedEvidence,
 }
 # The errors that PyTorch raises outside of a backward pass; the last one is a GradScaler's.

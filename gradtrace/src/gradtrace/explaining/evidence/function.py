@@ -157,6 +157,20 @@ class RecomputedEvidence(TextEvidence):
             self.began_at = draws or Location(code.co_filename, min(changed.values()))
 
 
+class ReentrantEvidence(TextEvidence):
+    """Evidence about a reentrant checkpoint in a gradient that it does not support."""
+
+    def __post_init__(self) -> None:
+        """Find the call of the checkpoint: that of the node that refused, or else the only one."""
+        frames = [frame for frame, _ in walk_tb(self.exception.__traceback__)]
+        refused = [f.f_locals["self"] for f in frames if f.f_code is _torch.APPLY_BACKWARD]
+        self._locate(_torch.sequence_nr(refused[0]) if refused else -1)
+        names = ["checkpoint", "checkpoint_sequential"]
+        calls = {place for file in self.files for place in source.calls_of(file, names)}
+        if self.made_at is None and len(calls) == 1:
+            self.made_at = calls.pop()
+
+
 def _checkpointed(error: BaseException) -> Iterator[tuple[Any, CodeType]]:
     """Yield the program's modules and functions that a checkpoint in this traceback recomputed."""
     for frame, _ in walk_tb(error.__traceback__):

@@ -200,9 +200,13 @@ class ModifiedEvidence(Evidence):
         ]
 
     def _only_call(self, layers: list[str]) -> Location | None:
-        """Return the only line of the program that calls one of these layers."""
-        calls = [place for file in self.files for place in source.calls_of(file, layers)]
-        return calls[0] if len(calls) == 1 else None
+        """Return the only line that calls one of these layers; None if some call is not known.
+
+        A layer in a Sequential is not called by its own name.
+        """
+        calls = [[p for file in self.files for p in source.calls_of(file, [n])] for n in layers]
+        places = {*chain.from_iterable(calls)}
+        return places.pop() if len(places) == 1 and all(calls) else None
 
     @cached_property
     def _layers_named(self) -> list[tuple[str, str]]:

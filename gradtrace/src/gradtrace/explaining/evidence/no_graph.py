@@ -322,7 +322,19 @@ class AskedEvidence(Evidence):
         elif self.cut is None and not off:
             once = self.differentiated_once
             self.began_at = self._computed_at() if once is None else once.location
-            self.made_at = self._filled_at([] if self.unused is None else [self.unused])
+            last = self.unused
+            self.made_at = self._filled_at([last]) if last else self._made_a_leaf_at()
+
+    def _made_a_leaf_at(self) -> Location | None:
+        """Return the last line before the running one that assigned a missing leaf, or None."""
+        for holder in self.variables:
+            if any(holder.value is tensor for tensor in self.missing) and not holder.owners:
+                assigned = source.lines_that_assign(source.scope_of(holder.frame), holder.name)
+                lines = [line for line in assigned if line < holder.frame.f_lineno]
+                place = Location(holder.frame.f_code.co_filename, max(lines, default=0))
+                if "requires_grad" in place.text:
+                    return place
+        return None
 
     def _computed_at(self) -> Location | None:
         """Return the line of the first variable that the outputs were computed from."""
