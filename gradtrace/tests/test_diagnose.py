@@ -233,6 +233,13 @@ def test_the_line_that_made_what_is_involved_is_named(run, name, strict):
     )
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_argument_that_is_never_read_is_named(run, strict):
+    program = next(p for p in PROGRAMS if p.name == "perturbed_argument_that_is_never_read")
+    fix = run(program.source(fixed=False), strict=strict).found.fix
+    assert "evaluate (" in fix and "argument embedded" in fix
+
+
 def test_one_finding_says_that_all_trained_parameters_were_replaced(run):
     program = next(p for p in PROGRAMS if p.name == "layers_replaced_between_two_trainings")
     (finding,) = run(program.source(fixed=False)).findings

@@ -195,6 +195,18 @@ def calls_of(file: str, names: list[str]) -> list[Location]:
     return [Location(file, function.lineno) for function in called]
 
 
+def calls_with(place: Location | None, name: str) -> list[tuple[str, int]]:
+    """Return the functions that a line calls with a variable, and its place in the arguments."""
+    calls = [] if place is None else _nodes(place.file, ast.Call)
+    return [
+        (ast.unparse(call.func), position)
+        for call in calls
+        if place is not None and covers(call, place.line)
+        for position, argument in enumerate(call.args)
+        if ast.unparse(argument) == name and "*" not in ast.unparse(call)
+    ]
+
+
 def receiver_at(place: Location | None, method: str) -> str | None:
     """Return the ``x`` of a line's only call ``x.method()`` that has no positional arguments."""
     if place is None:
