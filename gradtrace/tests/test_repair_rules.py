@@ -779,12 +779,14 @@ def test_a_repair_that_leaves_a_checkpoint_out_comes_last_and_tells_its_price(li
     assert all(one.repair == kinds.RETAIN_GRAPH for one in later)
 
 
-def test_an_assignment_of_data_is_not_out_of_place(list_candidates):
-    """It would give other memory to what earlier operations saved of the tensor."""
+def test_a_change_of_data_becomes_one_of_a_clone_but_no_assignment_of_data(list_candidates):
+    """An assignment would give other memory to what earlier operations saved of the tensor."""
     text = "y = f(x)\ny.data.mul_(0.5)\nloss = g(y)\nloss.backward()\n"
     listed = list_candidates(text, 4, family="silent", cause="data_edit_silent", began_at=2)
     texts = [text for one in listed for text in one.edits.values()]
     assert texts and not any("y.data =" in text for text in texts)
+    titles = {one.title for one in listed if one.question and "before each" not in one.title}
+    assert titles == {"y = y.clone(); y.mul_(0.5)", "y = y.clone() before line 2"}
 
 
 @pytest.mark.parametrize(("index", "is_detached"), [("-2", True), ("-10", True), ("-1", False)])

@@ -182,10 +182,11 @@ def clone_the_written(failure: Failure) -> Iterator[Candidate]:
                 target, value = source.code(node.targets[0]), source.code(node.value)
                 lines, change = [], f"{tensor}, {target} = {tensor}.clone(), {value}"
             # Autograd does not track a change of x.data, which may be on purpose.
-            for answer in (None,) if name == tensor else ("no", "a"):
+            for answer in (None,) if name == tensor else ("a", "no"):
                 question = answer and f"is this change of {tensor} to have {answer} gradient?"
                 code = re.sub(r"\.data\b", "", change) if answer == "a" else change
-                title = f"{line} before line {place.line}" if lines else code
+                title = f"{line} before line {place.line}"
+                title = title if lines and code == change else "; ".join([*lines, code])
                 edits = [*source.insert(node, before=lines), *source.replace(node, code)]
                 yield from edit(CLONE_WRITTEN, title, edits, question)
                 together.setdefault((source, line, question), []).extend(edits)
