@@ -143,8 +143,8 @@ def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 def innermost_of(stack: Iterable[str]) -> Location | None:
     """Return the innermost line of the user's code in a stack as Python prints it, or None."""
-    found = (re.match(r'\s*File "(.+)", line (\d+)', entry) for entry in stack)
-    places = [Location(entry[1], int(entry[2])) for entry in found if entry is not None]
+    lines = (re.match(r'\s*File "(.+)", line (\d+)', entry) for entry in stack)
+    places = [Location(line[1], int(line[2])) for line in lines if line is not None]
     foreign = (_in_library(file) or file.startswith(_GENERATED) for file, _ in places)
     return next((p for p, skip in reversed([*zip(places, foreign, strict=True)]) if not skip), None)
 

@@ -205,15 +205,15 @@ class _Reader:
 
     def _assignments(self, variable: ast.expr) -> list[Any]:
         """Return the assignments of a variable, of a strict reader those before this use of it."""
-        name, start = ast.unparse(variable), (variable.lineno, variable.col_offset)
+        name = ast.unparse(variable)
         assignments = [
             node
             for node in self.nodes
             if isinstance(node, (ast.AugAssign, *ASSIGNMENTS))
-            and (self._lenient or _end(node) <= start)
+            and (self._lenient or node.lineno < variable.lineno)
             and name in stored(node)
         ]
-        return sorted(assignments, key=_end)
+        return sorted(assignments, key=lambda node: node.lineno)
 
     def _of_entry(self, entry: ast.Subscript) -> _Result:
         """Return where an entry of a container, or of what a call returns, lost its graph."""
@@ -389,10 +389,6 @@ def _root(call: ast.Call) -> ast.expr | None:
     if isinstance(function, ast.Attribute) and function.attr == "backward":
         return function.value
     return None
-
-
-def _end(statement: Any) -> tuple[int, int]:
-    return statement.end_lineno or 0, statement.end_col_offset or 0
 
 
 def _is_grad(call: ast.Call) -> bool:

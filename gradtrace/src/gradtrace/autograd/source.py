@@ -195,18 +195,6 @@ def calls_of(file: str, names: list[str]) -> list[Location]:
     return [Location(file, function.lineno) for function in called]
 
 
-def calls_with(place: Location | None, name: str) -> list[tuple[str, int]]:
-    """Return the functions that a line calls with a variable, and its place in the arguments."""
-    calls = [] if place is None else _nodes(place.file, ast.Call)
-    return [
-        (ast.unparse(call.func), position)
-        for call in calls
-        if place is not None and covers(call, place.line)
-        for position, argument in enumerate(call.args)
-        if ast.unparse(argument) == name and "*" not in ast.unparse(call)
-    ]
-
-
 def receiver_at(place: Location | None, method: str) -> str | None:
     """Return the ``x`` of a line's only call ``x.method()`` that has no positional arguments."""
     if place is None:
@@ -313,35 +301,17 @@ def draw_elsewhere(code: CodeType) -> Location | None:
     None if it draws nowhere, or sets a seed itself.
     """
     calls = [node for node in own_nodes(function_of(code)) if isinstance(node, ast.Call)]
-    names = [ast.unparse(call.func) for call in calls]
-    if any(name.endswith("seed") for name in names):
-        return None
-    given = [any(k.arg == "generator" and not _is_none(k.value) for k in c.keywords) for c in calls]
-    draws = [
-        c for c, name, own in zip(calls, names, given, strict=True) if own or _DRAW.match(name)
-    ]
-    return Location(code.co_filename, min(c.lineno for c in draws)) if draws else None
+    draws = []
+    for call in calls:
+        name = ast.unparse(call.func)
+        if name.endswith("seed"):
+            return None
+        if syntax.keyword(call, "generator") is not None or _DRAW.match(name):
+            draws.append(call.lineno)
+    return Location(code.co_filename, min(draws)) if draws else None
 
 
 _DRAW = re.compile(r"(np\.|numpy\.)?random\.")
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
-
-
-def transforms(file: str) -> Iterator[str]:
-    """Yield the transforms of torch.func that a file calls, by name: ``torch.func.jvp``."""
-    imported = {
-        alias.asname or alias.name: f"{node.module}.{alias.name}"
-        for node in _nodes(file, ast.ImportFrom)
-        for alias in node.names
-    }
-    for call in _nodes(file, ast.Call):
-        root, dot, rest = ast.unparse(call.func).partition(".")
-        name = f"{imported.get(root, root)}{dot}{rest}"
-        if re.fullmatch(r"torch\.func\.(vmap|jvp|vjp|linearize|hessian|jac\w+|grad\w*)", name):
-            yield name
 
 
 def call_like(file: str, operation: str) -> Location | None:

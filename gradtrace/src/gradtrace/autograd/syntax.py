@@ -259,8 +259,8 @@ def entry_of(container: ast.expr, key: ast.expr) -> ast.expr:
     if isinstance(container, ast.Dict):
         pairs = zip(container.keys, container.values, strict=True)
         entries = {ast.unparse(k): value for k, value in pairs if k is not None}
-    whole = ast.copy_location(ast.Subscript(container, key, ast.Load()), container)
-    return entries.get(ast.unparse(key), whole)
+    subscript = ast.copy_location(ast.Subscript(container, key, ast.Load()), container)
+    return entries.get(ast.unparse(key), subscript)
 
 
 def elements_of(target: ast.expr, iterated: ast.expr) -> Iterator[tuple[str, ast.expr]]:

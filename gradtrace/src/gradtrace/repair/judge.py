@@ -351,9 +351,9 @@ class Judge:
         number = self.failing_call
         if number > min(len(self.original.calls), len(judgement.run.calls)):
             return True  # the program has computed no such loss
-        own, new = (run.calls[number - 1] for run in (self._program, judgement.run))
+        failing, repaired = (run.calls[number - 1] for run in (self._program, judgement.run))
         # If it combines old entries with new ones, its gradient has another direction without them.
-        return is_multiple(new.gradients, own.truncated or {})
+        return is_multiple(repaired.gradients, failing.truncated or {})
 
     def _may_change_loss(self, candidate: Candidate) -> bool:
         """Whether the failing call's loss may have a different value than in the program."""
@@ -584,8 +584,8 @@ class Judge:
             lines.append(f"{self._listed(keys, 'gets')} a gradient")
         if len(run.optimizers) > 1 and run.steps and not question:
             lines.append("each step uses the gradient of its own losses only")
-        found = "nothing new" if run.findings else "nothing"
-        return [*lines, f"no graph grows, and a strict watch finds {found}"]
+        warnings = "nothing new" if run.findings else "nothing"
+        return [*lines, f"no graph grows, and a strict watch finds {warnings}"]
 
     def _listed(self, keys: Iterable[str], verb: str = "is") -> str:
         names = [self._program.names.get(key, key) for key in sorted(keys)]

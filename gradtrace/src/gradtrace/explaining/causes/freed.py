@@ -69,12 +69,6 @@ CAUSES = (
             " both losses must train them",
         ),
         Fix(
-            "recompute {it|the tensor} in each iteration from its inputs, such as {beside|those"
-            " stored with it}, because this loss trains {trained|parameters} only through it",
-            needs=("trained_only_there", "inputs_beside"),
-            proof=None,
-        ),
-        Fix(
             "recompute {it|the tensor} {often|in each iteration}, before it is used (if detached,"
             " it would no longer train {trained|its parameters})",
             needs=("trained_only_there",),

@@ -174,11 +174,6 @@ CAUSES = (
             otherwise="request the gradients of {copy|the copy} instead, if they are to be trained",
         ),
         Unproven(
-            "let {function|the function} compute its result from its argument"
-            " {parameter|}, which it never reads",
-            needs=("unread",),
-        ),
-        Unproven(
             "compute the result from {last|that tensor} itself: this tensor was made after the"
             " forward pass, or another tensor was used in its place"
         ),

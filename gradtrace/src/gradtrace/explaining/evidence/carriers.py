@@ -79,8 +79,8 @@ def name_of(carriers: Iterable[Holder]) -> str | None:
     """Return the variables' names without indices, each place once; None for no variables."""
     places = _each_place_once(carriers)
     lists = {_list_of(variable) for variable in places}
-    if len(lists) == 1 and (one := lists.pop()):  # it may be a list in a dict
-        return re.sub(r"(\[\d+\])+$", "", one)
+    if len(lists) == 1 and (name := lists.pop()):  # it may be a list in a dict
+        return re.sub(r"(\[\d+\])+$", "", name)
     names = [*dict.fromkeys(without_index(_list_of(v) or _short(v)) for v in places)]
     if len(names) <= _MAX_NAMES:
         return ", ".join(names) or None
@@ -116,8 +116,8 @@ def filled_at(variable: Found | Holder, first: bool = False) -> Location | None:
     for name in reversed(re.findall(r"\.([A-Za-z_]\w*)", variable.name)):
         owners = (owner for owner in reversed(variable.owners) if name in dir(owner))
         files = (file for owner in owners for file in files_of(type(owner)))
-        found = (_filled_at(file, f".{name}", variable.name) for file in files)
-        places = next(filter(None, found), [])
+        lines = (_filled_at(file, f".{name}", variable.name) for file in files)
+        places = next(filter(None, lines), [])
         if places:
             return places[0 if first else -1]
     if isinstance(variable, Found):
@@ -244,13 +244,6 @@ def reads_older(variable: Holder) -> bool:
     return any(source.reads_before_last(file, name) for file in files)
 
 
-def inputs_beside(carriers: Iterable[Holder], variables: Iterable[Holder]) -> str | None:
-    """Return the names of tensors without a graph in the dicts that hold some tensors, or None."""
-    dicts = {id(owner) for v in carriers for owner in v.owners if isinstance(owner, dict)}
-    constant = (v for v in variables if v.node is None and not v.value.requires_grad)
-    return name_of(v for v in constant if any(id(owner) in dicts for owner in v.owners))
-
-
 def _short(variable: Holder) -> str:
     """Return a variable's name without the path through objects of a library."""
     name, owners = variable.name, variable.owners
@@ -272,5 +265,5 @@ def _parts(name: str) -> list[str]:
 
 def _internal(owner: Any) -> bool:
     """Whether an object is a library's, and neither a container nor a module, tensor or class."""
-    known = (type, torch.nn.Module, torch.Tensor, *CONTAINERS)
-    return not isinstance(owner, known) and not belongs_to_user(type(owner))
+    kinds = (type, torch.nn.Module, torch.Tensor, *CONTAINERS)
+    return not isinstance(owner, kinds) and not belongs_to_user(type(owner))

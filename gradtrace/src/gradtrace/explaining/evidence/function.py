@@ -149,12 +149,14 @@ class RecomputedEvidence(TextEvidence):
         code, changed = next((pair for pair in states if pair[1]), (code, {}))
         self.draws_elsewhere, self.changes_state = draws is not None, bool(changed)
         changed = changed or source.assigned_elsewhere(code)
-        transforms = (name for file in self.files for name in source.transforms(file))
-        transform = None if changed else next(transforms, None)
-        self.calls_a_transform = transform is not None
-        self.names = {"it": name, "state": ", ".join(changed) or None, "transform": transform}
+        transforms = (source.calls_of(file, _TRANSFORMS) for file in self.files)
+        self.calls_a_transform = not changed and any(transforms)
+        self.names = {"it": name, "state": ", ".join(changed) or None}
         if draws is not None or changed:
             self.began_at = draws or Location(code.co_filename, min(changed.values()))
+
+
+_TRANSFORMS = ["vmap", "jvp", "vjp", "jacrev", "jacfwd", "hessian", "linearize", "grad_and_value"]
 
 
 class ReentrantEvidence(TextEvidence):

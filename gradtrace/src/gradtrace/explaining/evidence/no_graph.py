@@ -1,18 +1,16 @@
 """Evidence about a tensor without a graph, and about one that a gradient does not reach."""
 
 import ast
-import dis
 import math
 import re
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from traceback import walk_tb
-from types import FunctionType
 
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd import frames, lost_graph, source
+from gradtrace.autograd import lost_graph, source
 from gradtrace.autograd.frames import Location, place_of
 from gradtrace.autograd.syntax import reads
 from gradtrace.autograd.tensors import storages_in
@@ -324,19 +322,7 @@ class AskedEvidence(Evidence):
         elif self.cut is None and not off:
             once = self.differentiated_once
             self.began_at = self._computed_at() if once is None else once.location
-            last = self.unused
-            self.made_at = self._filled_at([last]) if last else self._made_a_leaf_at()
-
-    def _made_a_leaf_at(self) -> Location | None:
-        """Return the last line before the running one that assigned a missing leaf, or None."""
-        for holder in self.variables:
-            if any(holder.value is tensor for tensor in self.missing) and not holder.owners:
-                assigned = source.lines_that_assign(source.scope_of(holder.frame), holder.name)
-                lines = [line for line in assigned if line < holder.frame.f_lineno]
-                place = Location(holder.frame.f_code.co_filename, max(lines, default=0))
-                if "requires_grad" in place.text:
-                    return place
-        return None
+            self.made_at = self._filled_at([] if self.unused is None else [self.unused])
 
     def _computed_at(self) -> Location | None:
         """Return the line of the first variable that the outputs were computed from."""
@@ -393,26 +379,6 @@ class AskedEvidence(Evidence):
         return nodes[max(computed, key=_torch.sequence_nr)] if computed else None
 
     @cached_property
-    def unread(self) -> tuple[str, str] | None:
-        """A function that was called with the unused result at ``began_at``, and its parameter.
-
-        It is a function of the program that never reads this parameter.
-        """
-        name = None if self.unused is None else self.unused.name
-        for called, place in source.calls_with(self.began_at, name) if name else ():
-            function = lost_graph.value_of(self.frame, called)
-            is_module = isinstance(function, torch.nn.Module)
-            code = frames.code_of(function.forward if is_module else function)
-            if code is not None and frames.is_users(code) and not isinstance(function, partial):
-                # All but a plain function receive ``self`` first.
-                taken = code.co_varnames[not isinstance(function, FunctionType) : code.co_argcount]
-                used = {i.argval for i in dis.get_instructions(code)}
-                if place < len(taken) and taken[place] not in used:
-                    where = Location(code.co_filename, code.co_firstlineno)
-                    return f"{code.co_name} ({where})", taken[place]
-        return None
-
-    @cached_property
     def names(self) -> Mapping[str, str | None]:
         ids, line = {id(tensor) for tensor in self.missing}, self.raised_at and self.raised_at.text
         holders = [v for v in self.variables if id(v.value) in ids]
@@ -421,6 +387,4 @@ class AskedEvidence(Evidence):
         last, copy = self.unused and name_of([self.unused]), self.names_of(self._leaves)
         ids = {id(tensor) for tensor in self.of_views}
         whole = tensors_of((v for v in self.variables if id(v.value) in ids), None)
-        function, parameter = self.unread or (None, None)
-        named = {"it": name, "last": last or name, "asked": name, "copy": copy, "whole": whole}
-        return {**named, "function": function, "parameter": parameter}
+        return {"it": name, "last": last or name, "asked": name, "copy": copy, "whole": whole}

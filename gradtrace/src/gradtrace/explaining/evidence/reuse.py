@@ -93,7 +93,6 @@ class ReuseEvidence(Evidence):
             "tensor": self.tensor,
             "at": self.read_at(self.naming, not self.first_trains_others, self._made_before),
             "emptied": carriers.emptied(self.naming),
-            "beside": self.inputs_beside,
             "trained": self.names_of(self.trained_only_there),
             "detached": carriers.detached(self.carriers, self._as_leaves),
             "often": "inside the closure" if self.in_a_closure else None,
@@ -324,7 +323,6 @@ class ReuseEvidence(Evidence):
         return all(node in nodes or self._origin(node) in origins for node in others)
 
     reads_older_entries = property(lambda self: any(map(carriers.reads_older, self.naming)))
-    inputs_beside = property(lambda self: carriers.inputs_beside(self.naming, self.variables))
 
     @cached_property
     def in_a_buffer(self) -> list[Holder]:

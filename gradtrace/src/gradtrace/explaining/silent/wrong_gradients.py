@@ -267,16 +267,16 @@ def note_optimizers(graph: PendingBackward) -> None:
     timeline, call = graph.timeline, graph.call
     if len(timeline.optimizers) < 2 or not call.whole:
         return
-    held = ((optimizer, storages_of(optimizer)) for optimizer in timeline.optimizers)
-    optimizers = [(o, storages) for o, storages in held if storages & call.leaves]
+    owners = ((optimizer, storages_of(optimizer)) for optimizer in timeline.optimizers)
+    optimizers = [(o, storages) for o, storages in owners if storages & call.leaves]
     # One for each layer or parameter: they belong to one loss.
     if 1 < len(optimizers) <= _MOST_OPTIMIZERS:
-        owners = {
+        owners_of = {
             i: {n for n, (_, storages) in enumerate(optimizers) if storage_of(leaf)[0] in storages}
             for i, leaf in graph.leaves.items()
         }
         references = [weakref.ref(optimizer) for optimizer, _ in optimizers]
-        fed = upstream(owners, graph.links)
+        fed = upstream(owners_of, graph.links)
         pairs = itertools.permutations(range(len(optimizers)), 2)
         call.links = tuple(
             (references[a], references[b], (a, b) in fed)

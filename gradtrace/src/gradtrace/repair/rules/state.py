@@ -108,7 +108,7 @@ def _attributes(failure: Failure) -> list[_Attribute]:
     """Return the attributes whose graphs contain freed nodes, as the running frames name them."""
     attributes: dict[tuple[str, Statement], _Attribute] = {}
     # With detached entries, a list that the program reads as a whole would grow for ever.
-    filled = _filled(failure) - _read_by_place(failure)
+    filled = set() if "reads_older_entries" in failure.facts else _filled(failure)
     for variable, statement in failure.freed_variables:
         path = re.sub(r"\.(\d+)", r"[\1]", variable.name)
         # A key may contain dots: of h['net.bias'], the path is h.
@@ -128,16 +128,6 @@ def _attributes(failure: Failure) -> list[_Attribute]:
 def _filled(failure: Failure) -> set[str]:
     """Return the last names of the containers that the program appends to."""
     return {name.rpartition(".")[2] for s in failure.sources for name, _ in additions(s.tree)}
-
-
-def _read_by_place(failure: Failure) -> set[str]:
-    """Return the last names of the containers of which an older entry is read: ``ets[-2]``."""
-    return {
-        source.code(part.value).rpartition(".")[2]
-        for source in failure.sources
-        for part in source.all(ast.Subscript)
-        if re.fullmatch(r"-(?!1$)\d+", source.code(part.slice))
-    }
 
 
 def detach_attributes(failure: Failure) -> Iterator[Candidate]:
