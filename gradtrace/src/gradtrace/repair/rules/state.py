@@ -35,7 +35,7 @@ _DETACHED = {
 def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
     """Detach all variables with a graph that a loop carries: ``h = h.detach()``.
 
-    A state that an inner loop carries over a sequence may also begin anew: ``h = torch.zeros(4)``.
+    A state that an inner loop carries over a sequence may also begin again: ``h = torch.zeros(4)``.
     """
     for statement, loop in failure.loops:
         types = failure.variables(statement)
