@@ -92,6 +92,12 @@ cond = encode(tokens)
 for step in range(3):
     optimize(cond)
 """
+CACHED_CONTEXT = """\
+with parametrize.cached():
+    for batch in loader:
+        loss = model(batch)
+        loss.backward()
+"""
 CRITIC_LOOP = """\
 for epoch in range(3):
     fake = generator(noise)
@@ -242,6 +248,13 @@ def test_a_tensor_of_the_outer_loop_is_detached_where_a_loss_reads_it(list_candi
     listed = list_candidates(CRITIC_LOOP, 5, variables=variables, optimizers=2, consumers=(4,))
     assert "critic(fake.detach()).mean() - critic(real)" in edited(listed, "detach fake at line 4")
     assert "detach loss at line 4" not in {one.title for one in listed}
+
+
+def test_a_context_around_a_loop_is_opened_in_each_iteration(list_candidates):
+    listed = list_candidates(CACHED_CONTEXT, 4)
+    assert edited(listed, "parametrize.cached() inside the loop").startswith(
+        "for batch in loader:\n    with parametrize.cached():\n        loss = model(batch)\n"
+    )
 
 
 def test_a_list_that_is_filled_is_not_kept_with_detached_entries(list_candidates):

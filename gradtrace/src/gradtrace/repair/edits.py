@@ -248,6 +248,13 @@ class Source:
         text = b"".join(line.removeprefix(spaces) for line in lines).decode()
         return [Edit(self, first if kept else start, end, text)]
 
+    def swap_heads(self, outer: ast.With, inner: Loop) -> list[Edit]:
+        """Exchange the headers of a ``with`` and of the loop that is its only statement."""
+        starts = [self.span(node)[0] for node in (outer, inner, inner.body[0])]
+        heads = [self._bytes[a:b].rstrip() for a, b in itertools.pairwise(starts)]
+        swapped = zip(starts, heads, reversed(heads), strict=False)
+        return [Edit(self, start, start + len(old), new.decode()) for start, old, new in swapped]
+
     def indent_under(self, head: str, statements: Sequence[ast.stmt]) -> list[Edit]:
         """Put consecutive statements into a block under this header."""
         start, _ = self._whole_lines(statements[0])

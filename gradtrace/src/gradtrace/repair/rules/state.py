@@ -319,6 +319,15 @@ def _without_guard(cached: Statement) -> Iterator[Candidate]:
             yield from edit(kinds.COMPUTE_AGAIN, title, source.remove_line(decorator))
 
 
+def narrow_context(failure: Failure) -> Iterator[Candidate]:
+    """Move a ``with`` from around the loop into it, so that its cache ends in each iteration."""
+    for statement, loop in failure.loops:
+        source, block = statement.source, statement.source.parent(loop)
+        if isinstance(block, ast.With) and block.body == [loop]:
+            title = f"{source.code(block.items[0].context_expr)} inside the loop"
+            yield from edit(kinds.COMPUTE_AGAIN, title, source.swap_heads(block, loop))
+
+
 def detach_constants(failure: Failure) -> Iterator[Candidate]:
     """Detach what outlives an iteration where it is made or stored: ``a = a.detach()``."""
     names = failure.carried
@@ -332,13 +341,11 @@ def detach_constants(failure: Failure) -> Iterator[Candidate]:
             source.insert(making[-1], after=lines) if making else source.insert(loop, before=lines)
         )
         yield from edit(kinds.DETACH, f"detach {' and '.join(local)}", edits, question)
-    is_untrained, statements = "never_trained" in failure.facts, failure.at("made_at")
+    is_untrained, origins = "never_trained" in failure.facts, failure.at("made_at")
     # A state that a loss trains through is no constant, unless it is updated in place: an average.
     if not (is_untrained or failure.cause in ("computed_once_outside_loop", "buffer_has_graph")):
-        statements = [
-            s for s in statements if isinstance(s.node, ast.Expr) and changes_in_place(s.node)
-        ]
-    storing = [*(failure.at("stored_at") if statements else ()), *statements]
+        origins = [s for s in origins if isinstance(s.node, ast.Expr) and changes_in_place(s.node)]
+    storing = [*(failure.at("stored_at") if origins else ()), *origins]
     edits = [part for source, node, _ in storing for part in _stored(source, node, names)]
     title = f"store without a graph, at line {' and '.join(str(s.line.line) for s in storing)}"
     yield from edit(kinds.DETACH, title, edits, None if is_untrained else question)
