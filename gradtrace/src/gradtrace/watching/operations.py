@@ -179,7 +179,7 @@ class Observer(_torch_hooks.Mode):
                 if old != new:
                     self._note_edit(operation, tensor, chain, recording)
                     self._note_changed_gradient(frame, tensor)
-        if operation.func is torch.batch_norm and operation.args[5]:  # it updates two buffers
+        if operation.func is torch.batch_norm and any(operation.args[5:6]):  # which trains
             for statistic in tensors_in(operation.args[3:5]):
                 self._note_edit(operation, statistic, chain, recording)
         if kind is kinds.EXPORT:
