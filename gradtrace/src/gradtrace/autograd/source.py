@@ -190,8 +190,8 @@ def writes_at(place: Location) -> list[Write]:
 
 def calls_of(file: str, names: list[str]) -> list[Location]:
     """Return the lines of a file that call a function, or an attribute of any object, by name."""
-    functions = [call.func for call in _nodes(file, ast.Call)]
-    called = [f for f in functions if ast.unparse(f).rpartition(".")[2] in names]
+    functions = (call.func for call in _nodes(file, ast.Call))
+    called = (f for f in functions if getattr(f, "attr", getattr(f, "id", None)) in names)
     return [Location(file, function.lineno) for function in called]
 
 

@@ -6,7 +6,7 @@ and without recursion.
 """
 
 import gc
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from graphlib import TopologicalSorter
 
@@ -106,18 +106,6 @@ def reachable(
                 visited.add(j)
                 pending.append(j)
     return visited
-
-
-def reaches(
-    roots: Set[_torch.LiveNode],
-    targets: Collection[_torch.LiveNode],
-    blocked: Collection[_torch.LiveNode],
-) -> bool:
-    """Whether a path leads from one of ``roots`` to a target without passing a blocked node."""
-    live, links = walk(roots)
-    starts = range(len(roots))
-    passed = reachable(links, starts, {i for i, node in enumerate(live) if node in blocked})
-    return any(live[i] in targets for i in passed)
 
 
 @contextmanager

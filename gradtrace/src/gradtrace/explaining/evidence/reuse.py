@@ -549,8 +549,11 @@ class ReuseEvidence(Evidence):
     def other_ways(self) -> bool:
         """Whether the earlier loss reaches what entries were computed from, and not through one."""
         outer = {self.live[i] for i in self.entries} - self._inner
-        blocking = {self.live[i] for i in self._blocking()}
-        return traversal.reaches(self._roots_of(self.freeing), self._inner & blocking, outer)
+        shared = self._inner & {self.live[i] for i in self._blocking()}
+        roots = self._roots_of(self.freeing)
+        live, links = walk(roots)
+        passed = reachable(links, range(len(roots)), {i for i, n in enumerate(live) if n in outer})
+        return any(live[i] in shared for i in passed)
 
     @cached_property
     def _above(self) -> set[int]:
