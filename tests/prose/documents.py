@@ -80,9 +80,11 @@ def source_passages(path: Path) -> Iterator[Passage]:
 
 
 def fact_passages(path: Path) -> Iterator[Passage]:
-    """The sentences of a table of facts, one on each line."""
+    """The sentences of a table of facts or causes, one on each line."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        yield Passage(str(path.relative_to(ROOT)), number, line.partition(" = ")[2].strip('"'))
+        name, _, text = line.partition(" = ")
+        if name != "pattern" and text[:1] in {'"', "'"}:
+            yield Passage(str(path.relative_to(ROOT)), number, text.strip("\"'"))
 
 
 def docstrings(place: str, tree: ast.Module) -> Iterator[Passage]:
@@ -124,7 +126,7 @@ def documents() -> dict[str, list[Passage]]:
         (markdown_passages, tracked("*.md")),
         (notebook_passages, tracked("notebooks/*.ipynb", "solutions/*.ipynb")),
         (source_passages, tracked("gradtrace/src/*.py", "src/*.py", "book/_ext/*.py")),
-        (fact_passages, tracked("gradtrace/src/*/texts.toml")),
+        (fact_passages, tracked("gradtrace/src/*/causes/*.toml")),
     )
     return {
         str(path.relative_to(ROOT)): list(read(path))

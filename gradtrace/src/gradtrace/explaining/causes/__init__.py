@@ -1,7 +1,8 @@
 """The table of causes: the failures of a graph, the facts that entail them, and the texts.
 
 The text of an error gives its *family*. Within a family the first of its :data:`CRITERIA` whose
-facts hold gives the *cause*. Each fact has a name and, in ``texts.toml``, a sentence;
+facts hold gives the *cause*. Each family has a file; ``freed.toml`` explains the keys. Each fact
+has a name and, in ``texts.toml``, a sentence;
 :mod:`gradtrace.explaining.evidence` and :mod:`gradtrace.explaining.silent` establish it. The
 documentation of families, causes and the JSON report is generated from this package, which
 therefore needs no PyTorch.
@@ -12,37 +13,46 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from gradtrace.explaining.causes import freed, modified, no_graph, silent, unsupported
-from gradtrace.explaining.causes.table import Cause, Fix
+from gradtrace.explaining.causes.table import CONFIDENCE, Cause, Criterion, Fix
 
 SCHEMA = 1  # of the JSON report
 
 
-def _proof_of(entry: dict[str, Any]) -> tuple[str, ...] | None:
-    return tuple(entry.get("proof", ())) if entry.get("proven", True) else None
+def _read(name: str) -> dict[str, Any]:
+    path = Path(__file__).with_name(f"{name}.toml")
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-_texts, _errors = (
-    tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
-    for name in ("texts", "errors")
-)
+def _fix(table: dict[str, Any], entry: dict[str, Any]) -> Fix:
+    if shared := entry.get("shared"):
+        entry = table["shared"][shared] | entry
+    proof = tuple(entry.get("proof", ())) if entry.get("proven", True) else None
+    return Fix(entry["fix"], tuple(entry.get("needs", ())), proof, entry.get("otherwise"))
+
+
+def _cause(table: dict[str, Any], name: str) -> Cause:
+    entry = table["causes"][name]
+    family = None if entry.get("in_every_family") else entry.get("family", table["family"])
+    fixes = (_fix(table, fix) for fix in (*entry.get("cases", ()), entry))
+    return Cause(family, name, entry["meaning"], *fixes)
+
+
+_TABLES = [_read(name) for name in ("freed", "modified", "no_graph", "unsupported", "silent")]
+_TABLES += [_errors := _read("errors")]
+_texts = _read("texts")
 FAMILIES, FACTS, KEYS = (_texts[name] for name in ("families", "facts", "keys"))
 # PyTorch's error texts, each with its family, and its cause or None if the text decides none.
 PATTERNS = [(*entry, None)[:3] for entry in _errors["patterns"]]
 PATTERNS += [(text["pattern"], "unsupported", name) for name, text in _errors["causes"].items()]
 
-_MODULES = (freed, modified, no_graph, unsupported, silent)
-
 # Of each family the first criterion whose facts hold gives the cause.
-CRITERIA = {family: criteria for module in _MODULES for family, criteria in module.CRITERIA.items()}
+CRITERIA = {
+    family: tuple(Criterion(cause, tuple(facts), CONFIDENCE[word]) for cause, facts, word in rows)
+    for table in _TABLES
+    for family, rows in table.get("criteria", {}).items()
+}
 
-CAUSES = {cause.name: cause for module in _MODULES for cause in module.CAUSES}
-for _name, _text in _errors["causes"].items():
-    _fixes = (
-        Fix(entry["fix"], tuple(entry.get("needs", ())), _proof_of(entry), entry.get("otherwise"))
-        for entry in (*_text.get("cases", ()), _text)
-    )
-    CAUSES[_name] = Cause("unsupported", _name, _text["meaning"], *_fixes)
+CAUSES = {name: _cause(table, name) for table in _TABLES for name in table["causes"]}
 
 
 def family_of(message: str) -> tuple[str | None, str | None]:

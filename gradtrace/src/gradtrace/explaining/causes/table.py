@@ -3,10 +3,11 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 CERTAIN, LIKELY, UNKNOWN = "certain", "likely", "unknown"
 OBSERVED = "certain if a strict watch observed it, else likely"
+# The words of the tables for how certain a cause is whose facts hold.
+CONFIDENCE = {"certain": CERTAIN, "likely": LIKELY, "observed": OBSERVED, "unknown": UNKNOWN}
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,6 @@ class Fix:
     @property
     def is_provable(self) -> bool:
         return bool(self.proof) or (self.proof == () and self.otherwise is None)
-
-
-# A fix of which no facts prove that it helps.
-Unproven = partial(Fix, proof=None)
 
 
 class Cause:
