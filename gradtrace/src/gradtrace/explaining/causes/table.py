@@ -14,12 +14,8 @@ CONFIDENCE = {"certain": CERTAIN, "likely": LIKELY, "observed": OBSERVED, "unkno
 class Fix:
     """A change of the program, for cases in which the facts that it ``needs`` hold.
 
-    ``proof`` are the facts that prove the fix: it removes the failure from this loss, and no
-    trained parameter loses its gradient. It is None if no facts prove that. ``otherwise`` is the
-    alternative to try next if the fix is not proven; a fix that has one is proven by facts only.
-
-    In the texts ``{it}`` stands for the variables that hold the tensor and ``{trained}`` for
-    parameters. The text after a bar is used if they are not known: ``{it|the state}``.
+    ``freed.toml`` explains the fields. ``proof`` is None if no facts prove the fix, and empty if
+    it is proven without any; a fix that has an alternative is proven by facts only.
     """
 
     text: str
