@@ -340,9 +340,9 @@ def _grade(options: argparse.Namespace) -> int:
         grading = Grading(options, masters, draws, journal, reader, roster)
         chosen = folders
         if options.student:
-            students = _students(options.student, folders, options, grading.owners)
+            students = _students(options.student, folders, grading)
             chosen = [folder for folder in folders if folder.student in students]
-        grading.extensions = _extensions(options, folders, grading)
+        grading.extensions = _extensions(folders, grading)
         missing = grading.missing(folders)
         if options.drop_missing:
             for key in missing:
@@ -387,14 +387,10 @@ def _roster(path: Path | None, out: Path) -> Roster | None:
     return roster
 
 
-def _students(
-    names: Iterable[str],
-    folders: list[SubmissionFolder],
-    options: argparse.Namespace,
-    owners: Owners | None,
-) -> set[str]:
+def _students(names: Iterable[str], folders: list[SubmissionFolder], grading: Grading) -> set[str]:
     """Look up students' folders by the folders' names, or by the persons in the class list."""
     students = {folder.student for folder in folders}
+    owners = grading.owners
     chosen: set[str] = set()
     for name in names:
         person = owners and owners.find(name)
@@ -405,17 +401,15 @@ def _students(
         }
         chosen |= meant
         if not meant:
-            raise GradingError(f"no submission of {shown(name)!r} in {options.submissions}")
+            raise GradingError(f"no submission of {shown(name)!r} in {grading.options.submissions}")
     return chosen
 
 
-def _extensions(
-    options: argparse.Namespace, folders: list[SubmissionFolder], grading: Grading
-) -> dict[Key, timedelta]:
+def _extensions(folders: list[SubmissionFolder], grading: Grading) -> dict[Key, timedelta]:
     extensions = {}
-    for name, exercise, days in options.extension:
+    for name, exercise, days in grading.options.extension:
         of_exercise = [folder for folder in folders if folder.assignment == exercise]
-        for student in _students([name], of_exercise, options, grading.owners):
+        for student in _students([name], of_exercise, grading):
             try:
                 extensions[student, exercise] = timedelta(days=float(days))
             except (ValueError, OverflowError) as error:
