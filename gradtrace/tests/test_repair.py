@@ -911,7 +911,8 @@ def test_a_state_goes_on_or_begins_anew(proof):
     assert kinds(found) == ["detach_state", "reset_state"]
     text = proof_text.text(found)
     assert "2 repairs hold; which is right depends on the program's intention" in text
-    assert "right if each iteration begins with a new state" in text
+    question = "is the loss of backward call 2 to change, because each iteration begins with a new"
+    assert f"right if the answer is yes: {question} state?" in text
 
 
 def test_which_side_is_the_old_one_is_asked(proof):

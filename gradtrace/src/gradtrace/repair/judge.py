@@ -16,16 +16,16 @@ A repair is *proven* when
   watch has nothing to report.
 
 Which losses are meant for an optimizer is read off the program (:mod:`~gradtrace.repair.intent`).
-If that is undecided, or if two repairs hold and train differently, the reader decides.
+If that is undecided, if two repairs hold and train differently, or if a repair changes a loss that
+the program did compute (:func:`~gradtrace.repair.own_losses.other_loss`), the reader decides.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradtrace.repair import kinds
+from gradtrace.repair import kinds, own_losses
 from gradtrace.repair.intent import targets_of_calls
-from gradtrace.repair.own_losses import leaks, reads_gradients, retained_too_long, unused_gradient
 from gradtrace.repair.rule import RIGHT_GRADIENTS, Candidate
 from gradtrace.repair.run.observations import (
     SAME,
@@ -125,10 +125,11 @@ class Judge:
             is_same = run.error_line == self.original.error_line
             judgement.reasons = ["still raises the same error" if is_same else run.short_error]
             return judgement
-        leaking, question = leaks(self.original, run, candidate.repair in _ADDITIONS)
+        leaking, question = own_losses.leaks(self.original, run, candidate.repair in _ADDITIONS)
         findings = self._new_findings(run)
-        unused = unused_gradient(self.original, run)
-        is_read = unused is not None and reads_gradients(run)  # if not by a step, then elsewhere
+        unused = own_losses.unused_gradient(self.original, run)
+        # If it is not used by a step, the program itself may read it.
+        is_read = unused is not None and own_losses.reads_gradients(run)
         objections = (
             self._replaced_parameters(run),
             self._not_finite(run),
@@ -136,7 +137,7 @@ class Judge:
             self._growing_graph(run),
             self._stale_gradient(run),
             self._counted_twice(candidate),
-            retained_too_long(candidate.repair, self.original, run),
+            own_losses.retained_too_long(candidate.repair, self.original, run),
             self._untrained(candidate, run),
             self._other_objective(candidate, run),
             None if is_read else unused,
@@ -164,6 +165,8 @@ class Judge:
             self._lacks_second_order or not self._first_changed_gradient(candidate, run)
         ):
             own_question = None
+        changed = self._changed_loss(run)
+        question = question or own_losses.other_loss(candidate.repair, self._program, run, changed)
         own_question = candidate.doubt or own_question
         judgement.question = own_question or question or self._is_training_meant(candidate, run)
         judgement.status = OPEN if judgement.question else PROVEN

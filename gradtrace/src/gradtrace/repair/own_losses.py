@@ -6,7 +6,7 @@ from collections import defaultdict
 from linecache import getlines
 
 from gradtrace.repair.intent import loss_name, optimizer_name, targets_of_calls
-from gradtrace.repair.kinds import RETAIN_GRAPH, Repair
+from gradtrace.repair.kinds import COMPUTE_AGAIN, NEW_SUM, RESET_STATE, RETAIN_GRAPH, Repair
 from gradtrace.repair.run.observations import (
     SAME,
     ZERO,
@@ -15,6 +15,7 @@ from gradtrace.repair.run.observations import (
     ProgramRun,
     StepTaken,
     equal_losses,
+    is_sum_of,
 )
 
 
@@ -78,6 +79,26 @@ def retained_too_long(repair: Repair, original: ProgramRun, run: ProgramRun) -> 
             has_stepped &= not any(line[:2] == freeing_line for line in event.site)
     text = "an optimizer steps between the two calls that use the retained graph"
     return text if has_stepped else None
+
+
+def other_loss(
+    repair: Repair, program: ProgramRun, run: ProgramRun, number: int | None
+) -> str | None:
+    """Return the question whether the loss of a call, known and now another, is to change, or None.
+
+    It need not be asked if only an earlier loss, on which backward has run, is no longer added, or
+    if the program computed it from old weights, and the repair does from the present ones: a state
+    that begins anew does so only if the loss keeps its operations.
+    """
+    if number is None or repair not in (RESET_STATE, NEW_SUM, COMPUTE_AGAIN):
+        return None
+    known, call = (r.calls[number - 1] for r in (program, run))
+    is_same = repair == COMPUTE_AGAIN or known.operations == call.operations
+    is_of_new_weights = known.stale_leaves and is_same
+    earlier = program.calls[: number - 1]
+    if is_of_new_weights or any(is_sum_of(known, call, old) for old in earlier):
+        return None
+    return f"is the loss of backward call {number} to change, because {repair.when}?"
 
 
 def leaks(original: ProgramRun, run: ProgramRun, is_sum: bool) -> tuple[str | None, str | None]:

@@ -331,6 +331,14 @@ def sum_of(first: Gradients, second: Gradients) -> Gradients:
     return {**second, **{key: gradient.plus(second.get(key)) for key, gradient in first.items()}}
 
 
+def is_sum_of(total: ObservedCall, first: ObservedCall, second: ObservedCall) -> bool:
+    """Whether a loss is the sum of two, in value and, unless its call failed, in gradient."""
+    value = first.value + second.value
+    gradients = sum_of(first.gradients, second.gradients)
+    is_equal = abs(value - total.value) <= SAME * max(1.0, abs(value))
+    return is_equal and (total.failed or equal_gradients(gradients, total.gradients))
+
+
 def trains_alike(first: ProgramRun, second: ProgramRun, trained: set[str] | None = None) -> bool:
     """Whether the same optimizers stepped in two runs, with equal gradients in their common steps.
 
