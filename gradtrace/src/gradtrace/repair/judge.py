@@ -463,11 +463,12 @@ class Judge:
         return None
 
     def _new_findings(self, run: ProgramRun) -> list[dict[str, Any]]:
-        """Return the strict watch's warnings; if the program raised, only those of new causes."""
-        if self._is_silent:
-            return run.findings
-        known_causes = {"gradient_leaks"}  # leaks() measures the share, or asks if it is meant
-        known_causes |= {finding["cause"] for finding in self.original.findings}
+        """Return the strict watch's warnings, except those of other causes that the program has."""
+        known_causes = {finding["cause"] for finding in self.original.findings}
+        if self._is_silent:  # its own warning has to go
+            known_causes.discard(self.cause)
+        else:  # leaks() measures the share, or asks if it is meant
+            known_causes.add("gradient_leaks")
         if self._lacks_second_order:
             known_causes.discard("create_graph_missing")
         return [finding for finding in run.findings if finding["cause"] not in known_causes]
@@ -569,7 +570,7 @@ class Judge:
         beyond = len(run.calls) - self.failing_call
         extent = "to its end" if run.status == "ended" else f"{beyond} backward calls further"
         ending = f"the error is gone: the program ran {extent}"
-        lines = ["a strict watch no longer warns" if self._is_silent else ending]
+        lines = ["a strict watch no longer warns about it" if self._is_silent else ending]
         is_sum = candidate.repair in _ADDITIONS
         compared = self.failing_call if candidate.repair.keeps else self.failing_call - 1
         compared = self._first_changed_gradient(candidate, run) or compared
@@ -587,6 +588,8 @@ class Judge:
             lines.append(f"{self._listed(keys, 'gets')} a gradient")
         if len(run.optimizers) > 1 and run.steps and not question:
             lines.append("each step uses the gradient of its own losses only")
+        if self._is_silent and run.findings:
+            return [*lines, *(f"another fault remains: {f['explanation']}" for f in run.findings)]
         warnings = "nothing new" if run.findings else "nothing"
         return [*lines, f"no graph grows, and a strict watch finds {warnings}"]
 
