@@ -87,8 +87,8 @@ def other_loss(
     """Return the question whether the loss of a call, known and now another, is to change, or None.
 
     It need not be asked if only an earlier loss, on which backward has run, is no longer added, or
-    if the program computed it from old weights, and the repair does from the present ones: a state
-    that begins anew does so only if the loss keeps its operations.
+    if the program computed it from old weights, and the repair does from the present ones: by the
+    same operations, unless the repair computes a value again.
     """
     if number is None or repair not in (RESET_STATE, NEW_SUM, COMPUTE_AGAIN):
         return None
