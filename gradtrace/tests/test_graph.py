@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from gradtrace import snapshot
 from gradtrace._torch import Output, outputs_of
 from gradtrace.autograd.nodes import shapes_of
-from gradtrace.autograd.traversal import root_node, walk
+from gradtrace.autograd.traversal import root_node, roots_of, walk
 
 READS_HANDLES = hasattr(torch._C._autograd.SavedTensor, "data")
 
@@ -608,3 +608,12 @@ def test_what_an_operation_made_is_unknown_where_pytorch_does_not_tell():
     assert shapes_of(()) == ""
     different = [Output(torch.Size((2,)), torch.float32), Output(torch.Size((3,)), torch.float32)]
     assert shapes_of(different) == "2 tensors"
+
+
+def test_inference_mode_hides_no_node_and_its_own_leaves_have_none():
+    parameter = torch.nn.Parameter(torch.ones(2))
+    node = root_node(parameter)
+    with torch.inference_mode():
+        created_here = torch.ones(2).requires_grad_()
+        assert roots_of([parameter, created_here]) == [node]
+    assert roots_of(created_here) == []

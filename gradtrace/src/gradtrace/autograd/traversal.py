@@ -25,7 +25,8 @@ def root_node(tensor: torch.Tensor) -> _torch.LiveNode:
         with torch.enable_grad():
             copied: _torch.LiveNode = tensor.clone().grad_fn
         return copied.next_functions[0][0]
-    return get_gradient_edge(tensor).node
+    with torch.inference_mode(False):  # in which no operation has a node
+        return get_gradient_edge(tensor).node
 
 
 def roots_of(
@@ -36,8 +37,15 @@ def roots_of(
     return [
         root_node(output) if isinstance(output, torch.Tensor) else output.node
         for output in outputs
-        if getattr(output, "requires_grad", True) and not _torch.is_leaf_of_transform(output)
+        if not isinstance(output, torch.Tensor) or _has_node(output)
     ]
+
+
+def _has_node(tensor: torch.Tensor) -> bool:
+    """Whether a graph can hold the tensor: one created in inference mode is in none."""
+    if not tensor.requires_grad or tensor.is_inference():
+        return False
+    return not _torch.is_leaf_of_transform(tensor)
 
 
 def walk(roots: Iterable[_torch.LiveNode]) -> tuple[list[_torch.LiveNode], list[list[int]]]:

@@ -305,7 +305,7 @@ class AskedEvidence(Evidence):
         off = [tensor for tensor in inputs if not tensor.requires_grad]
         self.asked_of_what_is_off = bool(off)
         self._nodes = set() if off else set(walk(roots_of(self.outputs))[0])
-        self.missing = off or [t for t in inputs if roots_of([t])[0] not in self._nodes]
+        self.missing = off or [t for t in inputs if self._nodes.isdisjoint(roots_of([t]))]
         self._leaves = leaves_of(self._nodes)
         cuts = (self.timeline.cuts.get(tensor) for tensor in self.missing)
         self.cut = next((cut for cut in cuts if cut is not None), None)
@@ -352,7 +352,7 @@ class AskedEvidence(Evidence):
     def of_views(self) -> list[torch.Tensor]:
         """The tensors in the graph from which all missing inputs were taken as new views."""
         bases = [base for base in map(_torch.base_of, self.missing) if base is not None]
-        used = [base for base in bases if roots_of([base])[0] in self._nodes]
+        used = [base for base in bases if not self._nodes.isdisjoint(roots_of([base]))]
         return used if len(used) == len(self.missing) else []
 
     @property
