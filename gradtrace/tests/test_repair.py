@@ -384,6 +384,39 @@ for x in torch.randn(12, 5, 4):
     loss.backward()
     opt.step()
 """
+PRUNED = f"""{START}
+def train(net, opt):
+    for x in torch.randn(6, 5, 4):
+        opt.zero_grad()
+        net(x).pow(2).mean().backward()
+        opt.step()
+
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+train(net, opt)
+net[0], net[2] = nn.Linear(4, 3), nn.Linear(3, 2)
+train(net, opt)
+"""
+CLEARED_BEFORE_STEP = f"""{START}
+net = nn.Linear(4, 2)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+for x in torch.randn(4, 5, 4):
+    loss = net(x).pow(2).mean()
+    scaler.scale(loss).backward()
+    opt.zero_grad()
+    scaler.step(opt)
+    scaler.update()
+"""
+LEAF_TOO_LATE = f"""{START}
+net = nn.Linear(4, 2).requires_grad_(False)
+x = torch.randn(5, 4)
+for step in range(4):
+    y = net(x)
+    x = x.detach().requires_grad_()
+    (g,) = torch.autograd.grad(y.pow(2).sum().requires_grad_(), x)
+    x = (x - 0.1 * g).detach()
+"""
 GRADIENT_CHANGED = f"""{START}
 class Square(torch.autograd.Function):
     @staticmethod
@@ -687,6 +720,13 @@ def reason(proof: Proof, title: str) -> str:
             " p.requires_grad), retain_graph=True)",
         ),
         (HEAD_REPLACED, "optimizer_later", "-net[2] = nn.Linear(8, 2)"),
+        (
+            PRUNED,
+            "optimizer_again",
+            "+opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)",
+        ),
+        (CLEARED_BEFORE_STEP, "clear_gradients", "+    opt.zero_grad()"),
+        (LEAF_TOO_LATE, "require_gradient", "+    x = x.detach().requires_grad_()"),
         (UPDATED_BY_HAND, "no_grad", "+        b -= 0.1 * b.grad"),
         (FROM_INFERENCE_MODE, "switch", "+@torch.no_grad()"),
         (TO_NUMPY, "number", "+    history.append(loss.detach().numpy())"),

@@ -1,8 +1,10 @@
 """The rules of repair: which candidates they list for a failure, and in which order."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from gradtrace.repair import kinds
 from gradtrace.repair.rule import Candidate
@@ -971,6 +973,63 @@ def test_an_optimizer_is_made_later_with_its_groups(list_candidates):
     fields = {"family": "silent", "cause": "optimizer_holds_replaced", "began_at": 2}
     wanted = "net.resize()\ngroups = [net.a]\nopt = SGD(groups)\nopt.step()\n"
     assert edited(list_candidates(text, 4, **fields), "opt = SGD(groups), before line 4") == wanted
+
+
+def test_an_optimizer_that_was_used_is_made_again_after_a_replacement(list_candidates):
+    text = (
+        "opt = SGD(net.parameters(), lr=lr)\nfor epoch in range(2):\n    train(net, opt)\n"
+        "prune(net)\nfor epoch in range(2):\n    train(net, opt)\n"
+    )
+    fields = {"family": "silent", "cause": "optimizer_holds_replaced", "began_at": 1}
+    title = "opt = SGD(net.parameters(), lr=lr) again, before line 5"
+    again = edited(list_candidates(text, 6, **fields), title)
+    assert "prune(net)\nopt = SGD(net.parameters(), lr=lr)\nfor" in again
+    assert again.startswith("opt =")
+    listed = list_candidates(text.replace("prune(net)", "lr = prune(net)"), 6, **fields)
+    assert not any("before line 5" in candidate.title for candidate in listed)
+
+
+def test_a_leaf_is_made_before_the_forward_pass_that_is_to_use_it(list_candidates):
+    text = "y = net(x)\nz = prior()\nx = x.detach().requires_grad_()\ng = grad(y.sum(), x)\n"
+    fields = {"family": "unused_input", "cause": "unused_input"}
+    leaf = "x = x.detach().requires_grad_()"
+    title = f"{leaf}, before line 1"
+    moved = edited(list_candidates(text, 4, **fields), title)
+    assert moved == f"{leaf}\ny = net(x)\nz = prior()\ng = grad(y.sum(), x)\n"
+    for unmoved in ("x.mul_(2)", "x = next(data)"):  # the leaf has this value
+        listed = list_candidates(text.replace("z = prior()", unmoved), 4, **fields)
+        assert title not in {candidate.title for candidate in listed}
+
+
+def test_gradients_are_cleared_before_backward_and_not_before_the_step(list_candidates):
+    text = (
+        "scaler.scale(loss_a).backward()\nscaler.step(opt_a)\n"
+        "scaler.scale(a).backward()\nscaler.scale(b).backward()\n"
+        "opt.zero_grad()\nscaler.step(opt)\n"
+    )
+    title = "opt.zero_grad(), before line 3"
+    listed = list_candidates(text, 6, cause="scaler_without_gradients")
+    titles = {one.title for one in listed if one.repair == kinds.CLEAR_GRADIENTS}
+    assert titles == {title}  # and not before the step of another optimizer
+    assert edited(listed, title).endswith("scaler.scale(b).backward()\nscaler.step(opt)\n")
+    listed = list_candidates(text, 6, cause="unknown")
+    assert not any(one.repair == kinds.CLEAR_GRADIENTS for one in listed)
+
+
+def test_a_distance_is_computed_by_parts_where_its_second_derivative_is_missing(list_candidates):
+    error = "NotImplementedError: the derivative for '_cdist_backward' is not implemented."
+    text = "d = torch.cdist(x + 1, net.y)\ngp = penalty(d)\ngp.backward()\n"
+    code = "((x + 1).unsqueeze(-2) - net.y.unsqueeze(-3)).pow(2).sum(-1).sqrt()"
+    listed = list_candidates(text, 3, error=error, family="unsupported")
+    assert edited(listed, f"{code} at line 1").startswith(f"d = {code}\n")
+    x, y = torch.randn(2, 5, 3), torch.randn(2, 4, 3)
+    torch.testing.assert_close(
+        eval(code, {"x": x - 1, "net": SimpleNamespace(y=y)}), torch.cdist(x, y)
+    )
+    for other in ("torch.cdist(x, x)", "torch.cdist(x, y, p=1)"):
+        text = f"d = {other}\ngp = penalty(d)\ngp.backward()\n"
+        listed = list_candidates(text, 3, error=error, family="unsupported")
+        assert not any("unsqueeze" in one.title for one in listed)
 
 
 @pytest.mark.parametrize("value, is_offered", [("None", True), ("torch.zeros(2)", False)])

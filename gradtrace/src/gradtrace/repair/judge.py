@@ -48,7 +48,6 @@ _DETACHED_AT_USE = (kinds.DETACH, kinds.DETACH_SHARED)
 _ASKED_IF_CHANGED = (kinds.DETACH, kinds.CREATE_GRAPH)
 _COMPUTED_AGAIN = (kinds.FORWARD_AGAIN, kinds.COMPUTE_AGAIN)
 _SAME_GRADIENTS = ("graph_grows", "gradient_changed_in_backward")  # their repairs may train alike
-_NEED_NO_REFERENCE = (kinds.AVERAGE, kinds.IN_TORCH, kinds.RETAIN_GRADIENT)  # ask, or observe
 _REPEATED = 2  # calls beyond the failing one that are compared, where the program's go on
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
 
@@ -546,8 +545,8 @@ class Judge:
         self, candidate: Candidate, run: ProgramRun, question: str | None
     ) -> str | None:
         """Return the doubt about a repair, if the program's own gradient is unknown, or None."""
-        is_checked = candidate.repair not in _NEED_NO_REFERENCE
-        if self._fails_before_call and self.failing_call <= len(run.calls) and is_checked:
+        is_compared = candidate.repair.compared and self.failing_call <= len(run.calls)
+        if self._fails_before_call and is_compared:
             if not self._has_reference:
                 return "runs, but the program's own loss could not be computed to compare with"
             missing = (self.trained or set()) - self._parameters_with_gradients(run)

@@ -15,22 +15,27 @@ class Repair:
     when: str  # completes the sentence "it is right if …"
     cuts: bool = False  # whether it removes gradients
     keeps: bool = True  # whether every loss keeps its value, including the failing call's
+    compared: bool = True  # whether a proof needs the loss of a failing line before backward()
 
 
 CREATE_GRAPH = Repair("create_graph", 10, "the gradient is to be differentiated")
 USE_REENTRANT = Repair("use_reentrant", 10, "checkpointing is to stay")
 NUMBER = Repair("number", 11, "the value is only reported, not trained on")
-CLEAR_GRADIENTS = Repair("clear_gradients", 11, "each step is to follow its own loss only")
+CLEAR_GRADIENTS = Repair(
+    "clear_gradients", 11, "each step is to follow its own loss only", compared=False
+)  # a step fails, after backward()
 REGISTER = Repair("register", 11, "the modules are to be trained")
 RETURN_NONE = Repair("return_none", 11, "the other inputs of the function have no gradient")
 RETURN_ORDER = Repair("return_order", 11, "these gradients belong to these inputs")
-RETAIN_GRADIENT = Repair("retain_gradient", 12, "the gradient of that result is wanted")
+RETAIN_GRADIENT = Repair(
+    "retain_gradient", 12, "the gradient of that result is wanted", compared=False
+)
 REQUIRE_GRADIENT = Repair("require_gradient", 12, "the gradient of that tensor is wanted")
 LEAF = Repair(
     "leaf", 12, "the values are to be trained, not what they were computed from", cuts=True
 )
-AVERAGE = Repair("average", 12, "the loss is the mean of its elements", keeps=False)
-IN_TORCH = Repair("in_torch", 12, "the loss is to train through the result")
+AVERAGE = Repair("average", 12, "the loss is the mean of its elements", keeps=False, compared=False)
+IN_TORCH = Repair("in_torch", 12, "the loss is to train through the result", compared=False)
 PART = Repair("part", 12, "the gradient of that part is wanted")
 PASS_ARGUMENT = Repair("pass_argument", 12, "both calls are to use the same value", keeps=False)
 OUT_OF_PLACE = Repair("out_of_place", 12, "the backward pass needs the old value")
@@ -55,6 +60,7 @@ NO_GRAD = Repair("no_grad", 27, "the change itself is not to be differentiated")
 SWITCH_ON = Repair("switch_on", 27, "these parameters are to be trained")
 ASK_LESS = Repair("ask_less", 27, "the other parameters are frozen on purpose")
 OPTIMIZER_LATER = Repair("optimizer_later", 27, "the optimizer is to train the new parameters")
+OPTIMIZER_AGAIN = Repair("optimizer_again", 28, "its momentum and other state are to begin again")
 SWITCH = Repair("switch", 30, "what is switched off is not needed")
 FORWARD_AGAIN = Repair(
     "forward_again", 40, "this loss is to be computed from the updated weights", keeps=False

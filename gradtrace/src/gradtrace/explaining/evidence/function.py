@@ -111,7 +111,7 @@ _REPLACEMENTS = {
     "scaled_dot_product": "run the forward pass under sdpa_kernel(SDPBackend.MATH) of"
     " torch.nn.attention",
     "cudnn_rnn": "run the forward pass under torch.backends.cudnn.flags(enabled=False)",
-    "cdist": "write the distance as (x[:, None] - y).pow(2).sum(-1).sqrt()",
+    "cdist": "write the distance as (x.unsqueeze(-2) - y.unsqueeze(-3)).pow(2).sum(-1).sqrt()",
 }
 
 

@@ -7,12 +7,12 @@ import difflib
 from collections.abc import Callable
 
 from gradtrace.repair.rule import Candidate, EditRule, Failure
-from gradtrace.repair.rules import in_place, losses, requires_grad, state, switches
+from gradtrace.repair.rules import in_place, losses, moves, requires_grad, state, switches
 from gradtrace.repair.run.observations import ProgramRun
 
 RULES: list[EditRule] = [
     function
-    for module in (state, losses, in_place, switches, requires_grad)
+    for module in (state, losses, in_place, switches, requires_grad, moves)
     for name, function in vars(module).items()
     if not name.startswith("_") and getattr(function, "__module__", None) == module.__name__
 ]

@@ -1,15 +1,14 @@
-"""Repairs of the choice of trained parameters: frozen parameters and stale optimizers."""
+"""Repairs of the choice of trained parameters: what is frozen, asked for or registered."""
 
 import ast
 import re
 from collections.abc import Iterator
 
-from gradtrace.autograd.syntax import reads, statements_computing, writes
+from gradtrace.autograd.syntax import writes
 from gradtrace.repair.edits import Edit, Source, call_of, method_called
 from gradtrace.repair.kinds import (
     ASK_LESS,
     LEAF,
-    OPTIMIZER_LATER,
     REGISTER,
     REQUIRE_GRADIENT,
     RETAIN_GRADIENT,
@@ -47,25 +46,6 @@ def _is_passed_on(source: Source, call: ast.Call) -> bool:
     """Whether a call is part of the arguments of another call that creates no optimizer."""
     outer = [parent for parent in source.parents(call) if isinstance(parent, ast.Call)]
     return bool(outer) and not any(method_called(parent) in _OPTIMIZERS for parent in outer)
-
-
-def make_optimizer_later(failure: Failure) -> Iterator[Candidate]:
-    """Create the optimizer just before its first use."""
-    is_early = failure.cause == "optimizer_holds_replaced"
-    for source, node, _ in failure.at("began_at") if is_early else ():
-        if not isinstance(node, ast.Assign):
-            continue
-        moved: list[ast.stmt] = [node]
-        for operand in statements_computing(source.before(node), reads(node)):
-            scope = source.statements(source.scope_of(node))
-            if all(reader in moved for reader in scope if reads(reader) & writes(operand)):
-                moved.insert(0, operand)  # such as groups of parameters
-        uses = [later for later in source.after(node) if reads(later) & writes(node)]
-        for place in uses[:1]:
-            codes = [source.code(statement) for statement in moved]
-            edits = [*source.remove(*moved), *source.insert(place, before=codes)]
-            title = f"{codes[-1]}, before line {place.lineno}"
-            yield from edit(OPTIMIZER_LATER, title, edits)
 
 
 def register_modules(failure: Failure) -> Iterator[Candidate]:

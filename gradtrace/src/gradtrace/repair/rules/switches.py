@@ -104,6 +104,19 @@ def attention_by_parts(failure: Failure) -> Iterator[Candidate]:
                 yield from edit(kinds.SWITCH, title, source.indent_under(head, [node]))
 
 
+def distance_by_parts(failure: Failure) -> Iterator[Candidate]:
+    """Compute a distance by operations with a second derivative, which that of cdist lacks."""
+    for source in failure.sources if "_cdist_backward" in failure.run.error_line else ():
+        for call in source.all(ast.Call):
+            if method_called(call) == "cdist" and len(call.args) == 2 and not call.keywords:
+                operands = map(source.code, call.args)
+                x, y = (code if re.fullmatch(r"[\w.]+", code) else f"({code})" for code in operands)
+                if x != y:  # where they are equal, the square root has no derivative
+                    code = f"({x}.unsqueeze(-2) - {y}.unsqueeze(-3)).pow(2).sum(-1).sqrt()"
+                    title = f"{code} at line {call.lineno}"
+                    yield from edit(kinds.SWITCH, title, source.replace(call, code))
+
+
 def return_none(failure: Failure) -> Iterator[Candidate]:
     """Return ``None`` for the inputs of a custom function for which a gradient is missing."""
     expected, returned = gradient_counts(failure.run.error_line) or (0, 0)

@@ -354,6 +354,8 @@ def trains_alike(first: ProgramRun, second: ProgramRun, trained: set[str] | None
 def _different_steps(first: ProgramRun, second: ProgramRun) -> Iterator[int]:
     """Yield the number of backward calls before each step of ``second`` whose gradients differ."""
     for i in range(len(second.optimizers)):
+        if 0 < len(first.optimizers) <= i:  # it trains what no optimizer of the first run trains
+            yield from (number for number, step in second.numbered_steps if step.optimizer == i)
         steps = ([s for s in run.numbered_steps if s[1].optimizer == i] for run in (first, second))
         # The nth step of each optimizer is compared with its nth step in the other run.
         for (_, expected), (number, step) in zip(*steps, strict=False):

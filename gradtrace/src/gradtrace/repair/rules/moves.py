@@ -1,0 +1,80 @@
+"""Repairs that move a statement, but never across one that its operands depend on."""
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from gradtrace.autograd.syntax import DRAWS, changes_in_place, reads, statements_computing, writes
+from gradtrace.repair import kinds
+from gradtrace.repair.edits import Source, call_of
+from gradtrace.repair.rule import Candidate, Failure, edit
+
+
+def _move(
+    kind: kinds.Repair, source: Source, moved: Sequence[ast.stmt], place: ast.stmt
+) -> Iterator[Candidate]:
+    codes = [source.code(statement) for statement in moved]
+    title = f"{codes[-1]}, before line {place.lineno}"
+    yield from edit(kind, title, [*source.remove(*moved), *source.insert(place, before=codes)])
+
+
+def _independent_before(source: Source, node: ast.stmt) -> Iterator[ast.stmt]:
+    """Yield the statements that a statement can move across, the nearest first."""
+    for previous in reversed(source.before(node)):
+        if (reads(node) | writes(node)) & (writes(previous) | changes_in_place(previous)):
+            return
+        yield previous
+
+
+def make_leaf_earlier(failure: Failure) -> Iterator[Candidate]:
+    """Make a leaf before a statement that reads its variable, so that it computes from the leaf."""
+    for source, node, _ in failure.running if failure.family == "unused_input" else ():
+        for leaf in source.before(node):
+            code, names = source.code(leaf), writes(leaf)
+            if "requires_grad" in code and names & reads(node) and not DRAWS.search(code):
+                for place in _independent_before(source, leaf):
+                    if names & reads(place):
+                        yield from _move(kinds.REQUIRE_GRADIENT, source, [leaf], place)
+
+
+def clear_earlier(failure: Failure) -> Iterator[Candidate]:
+    """Clear gradients before the backward calls of a step, not between them and the step."""
+    is_cleared = failure.cause == "scaler_without_gradients"
+    for source, node, _ in failure.running if is_cleared else ():
+        for clearing in source.before(node):
+            if not isinstance(clearing, ast.Expr) or not call_of(source, clearing, "zero_grad"):
+                continue
+            place = None
+            for previous in _independent_before(source, clearing):
+                if call_of(source, previous, "step"):
+                    break
+                place = previous if call_of(source, previous, "backward") else place
+            if place is not None:
+                yield from _move(kinds.CLEAR_GRADIENTS, source, [clearing], place)
+
+
+def make_optimizer_later(failure: Failure) -> Iterator[Candidate]:
+    """Create the optimizer just before its first use, or again before a later use."""
+    is_early = failure.cause == "optimizer_holds_replaced"
+    for source, node, _ in failure.at("began_at") if is_early else ():
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        moved: list[ast.stmt] = [node]
+        for operand in statements_computing(source.before(node), reads(node)):
+            scope = source.statements(source.scope_of(node))
+            if all(reader in moved for reader in scope if reads(reader) & writes(operand)):
+                moved.insert(0, operand)  # such as groups of parameters
+        codes = [source.code(statement) for statement in moved]
+        is_used = False
+        previous: ast.stmt = node
+        for place in source.after(node):
+            if writes(place) & reads(*node.value.args[1:], *node.value.keywords):
+                break  # the settings would be others
+            if reads(place) & writes(node):
+                if not is_used:
+                    yield from _move(kinds.OPTIMIZER_LATER, source, moved, place)
+                elif not reads(previous) & writes(node):  # it may replace parameters
+                    title = f"{codes[-1]} again, before line {place.lineno}"
+                    edits = source.insert(place, before=codes)
+                    yield from edit(kinds.OPTIMIZER_AGAIN, title, edits)
+                is_used = True
+            previous = place
