@@ -17,7 +17,7 @@ from gradtrace.explaining.causes import CAUSES, CRITERIA, family_of
 from gradtrace.explaining.causes.table import CERTAIN, LIKELY, OBSERVED, UNKNOWN, Criterion
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence import function, modified, no_graph
-from gradtrace.explaining.evidence.base import Evidence, NoEvidence, where_raised
+from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence, where_raised
 from gradtrace.explaining.evidence.reuse import ReuseEvidence
 from gradtrace.watching.record import BackwardCall, Record
 
@@ -29,30 +29,9 @@ EVIDENCE: dict[str, type[Evidence]] = {
     "function": function.FunctionEvidence,
 }
 # For causes that the text decides: the evidence that names the tensor or function involved.
-NAMING_EVIDENCE: dict[str, type[Evidence]] = {
-    "once_differentiable": function.TwiceEvidence,
-    "not_scalar": no_graph.ScalarEvidence,
-    "leaf_inplace": modified.LeafEvidence,
-    "view_changed_inplace": modified.LeafEvidence,
-    "view_detached_inplace": modified.LeafEvidence,
-    "leaf_reshaped": modified.ReshapedEvidence,
-    "double_backward_unsupported": function.SecondDerivativeEvidence,
-    "no_grad_region": no_graph.InferenceEvidence,
-    "copied_with_graph": no_graph.RefusedEvidence,
-    "optimizer_of_result": no_graph.RefusedEvidence,
-    "hook_without_gradient": no_graph.RefusedEvidence,
-    "post_hook_of_result": no_graph.RefusedEvidence,
-    "flag_of_result": no_graph.FlagEvidence,
-    "retain_without_gradient": no_graph.FlagEvidence,
-    "inference_tensor_changed": no_graph.InferenceEvidence,
-    "numpy_of_graph": no_graph.NumpyEvidence,
-    "vmap_reads_a_number": no_graph.ReadNumberEvidence,
-    "vmap_writes_in_place": modified.LeafEvidence,
-    "grad_of_result": no_graph.StoredEvidence,
-    "function_returns_wrong_gradients": function.ReturnedEvidence,
-    "nan_in_backward": function.NanEvidence,
-    "checkpoint_reentrant": function.ReentrantEvidence,
-    "checkpoint_differs": function.RecomputedEvidence,
+_CLASSES = {kind.__name__: kind for kind in TextEvidence.__subclasses__()}
+NAMING_EVIDENCE = {
+    name: _CLASSES[cause.evidence] for name, cause in CAUSES.items() if cause.evidence
 }
 # The errors that PyTorch raises outside of a backward pass; the last one is a GradScaler's.
 _KINDS = (RuntimeError, AttributeError, TypeError, ValueError, AssertionError)

@@ -33,8 +33,8 @@ def _fix(table: dict[str, Any], entry: dict[str, Any]) -> Fix:
 def _cause(table: dict[str, Any], name: str) -> Cause:
     entry = table["causes"][name]
     family = None if entry.get("in_every_family") else entry.get("family", table["family"])
-    fixes = (_fix(table, fix) for fix in (*entry.get("cases", ()), entry))
-    return Cause(family, name, entry["meaning"], *fixes)
+    fixes = tuple(_fix(table, fix) for fix in (*entry.get("cases", ()), entry))
+    return Cause(family, name, entry["meaning"], entry.get("evidence"), fixes)
 
 
 _TABLES = [_read(name) for name in ("freed", "modified", "no_graph", "unsupported", "silent")]

@@ -28,18 +28,20 @@ class Fix:
         return bool(self.proof) or (self.proof == () and self.otherwise is None)
 
 
+@dataclass(frozen=True)
 class Cause:
     """A cause of a failure: ``meaning`` explains the failure, and ``fixes`` repair it.
 
     The first fix whose needs are met applies; the last one needs nothing. ``family`` is None for a
-    cause that occurs in every family.
+    cause that occurs in every family. ``evidence`` names the class that names the tensor or
+    function, if the error's text decides the cause.
     """
 
-    def __init__(self, family: str | None, name: str, meaning: str, *fixes: Fix):
-        self.family = family
-        self.name = name
-        self.meaning = meaning
-        self.fixes = fixes
+    family: str | None
+    name: str
+    meaning: str
+    evidence: str | None
+    fixes: tuple[Fix, ...]
 
 
 def filled(text: str, names: Mapping[str, str]) -> str:
