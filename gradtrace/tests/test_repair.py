@@ -268,6 +268,22 @@ for step in range(3):
     opt_clf.step()
     opt_dom.step()
 """
+ACCUMULATED_GAN = f"""{START}
+G, D, count = nn.Linear(2, 3), nn.Linear(3, 1), 0
+opt_g, opt_d = (torch.optim.SGD(net.parameters(), 0.1) for net in (G, D))
+for step in range(6):
+    g_loss = -D(G(torch.randn(4, 2))).tanh().mean() / 2
+    g_loss.backward()
+    if step % 2:
+        opt_g.step()
+        opt_g.zero_grad()
+    d_loss = D(G(torch.randn(4, 2)).detach()).tanh().mean() / 2
+    d_loss.backward()
+    if step % 2:
+        opt_d.step()
+        opt_d.zero_grad()
+        count += 1
+"""
 BOTH_CLEARED = f"""{START}
 actor, critic = nn.Linear(3, 2), nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1))
 a_opt = torch.optim.SGD(actor.parameters(), 0.1)
@@ -905,6 +921,18 @@ def test_gan(proof, launcher):
     assert found.accepted
     for one in found.accepted:
         assert any(trains_alike(one.run, twin) for twin in twins), one.candidate.title
+
+
+def test_a_leak_ends_where_gradients_accumulate_over_several_iterations(proof, launcher):
+    """Gradients that the next step needs are not cleared; what holds has a twin's gradients."""
+    found = proof(ACCUMULATED_GAN)
+    assert kinds(found) == ["own_inputs"]
+    cleared = reason(found, "opt_d.zero_grad() before line")
+    assert cleared == "runs, but the gradient of d_loss is cleared before a step uses it"
+    text = ACCUMULATED_GAN.replace("g_loss =", "D.requires_grad_(False); g_loss =")
+    text = text.replace("g_loss.backward()", "g_loss.backward(); D.requires_grad_(True)")
+    twin = launcher.run({launcher.program[0]: text}, RunLimits(found.original.failing_call))
+    assert trains_alike(found.accepted[0].run, twin)
 
 
 def test_losses_of_two_optimizers_are_not_added(proof):

@@ -123,8 +123,8 @@ def _blocks(failure: Failure) -> Iterator[tuple[Source, list[_Action]]]:
         actions = []
         for node in suite:
             guarded = node.body if isinstance(node, ast.If) and not node.orelse else [node]
-            of_node = [_action(source, node, member) for member in guarded]
-            actions += [action for action in of_node if action is not None and None not in of_node]
+            of_node = (_action(source, node, member) for member in guarded)
+            actions += [action for action in of_node if action is not None]
         if any(action.kind == "backward" for action in actions):
             yield source, actions
 
@@ -210,21 +210,24 @@ def order_steps(failure: Failure) -> Iterator[Candidate]:
         if early and len(calls) > 1:
             title = f"{'; '.join(lines)} behind {last.receiver}.backward()"
             yield from edit(kinds.STEP_LATER, title, moved)
-        limited: list[Edit] = []
-        titles = []
+        limited: dict[str, list[Edit]] = {}
+        began = {statement.node for statement in failure.at("began_at")}
         for action, optimizer in _optimizers_of_losses(source, actions):
             parameters = _parameters(source, optimizer, action.node)
-            titles.append(f"{source.code(action.call.func)}(inputs={parameters})")
-            retains = action is not last or keyword(action.call, "retain_graph") is not None
+            title = f"{source.code(action.call.func)}(inputs={parameters})"
+            # A loss that leaks shares no graph with the others.
+            is_shared = action is not last and failure.cause != "gradient_leaks"
+            retains = is_shared or keyword(action.call, "retain_graph") is not None
             keywords = {"inputs": parameters} | ({"retain_graph": "True"} if retains else {})
-            limited += source.set_keywords(action.call, **keywords)
-        if not titles:
-            continue
-        title = "; ".join(titles)
+            limited[title] = source.set_keywords(action.call, **keywords)
+            if failure.cause == "gradient_leaks" and action.node in began:
+                yield from edit(kinds.OWN_INPUTS, title, limited[title])
+        title = "; ".join(limited)
+        edits = [*itertools.chain.from_iterable(limited.values())]
         if early:
-            yield from edit(kinds.OWN_INPUTS, f"{title}, steps as they are", limited)
-            limited = [*limited, *moved]
-        yield from edit(kinds.OWN_INPUTS, title, limited)
+            yield from edit(kinds.OWN_INPUTS, f"{title}, steps as they are", edits)
+        if limited:
+            yield from edit(kinds.OWN_INPUTS, title, [*edits, *(moved if early else [])])
 
 
 def _optimizers_of_losses(source: Source, actions: list[_Action]) -> list[tuple[_Action, str]]:
@@ -248,9 +251,10 @@ def _parameters(source: Source, optimizer: str, place: ast.stmt | None = None) -
     for name, value in source.assignments():
         if name == optimizer and isinstance(value, ast.Call) and value.args:
             scope, code = source.scope_of(value), source.code(value.args[0])
-            own = {argument.arg for argument in source.all(ast.arg, scope)} | writes(scope)
+            own = {argument.arg for argument in source.all(ast.arg, scope)} - {"self"}
+            own |= {name for name in writes(scope) if "." not in name}
             is_elsewhere = place and scope not in (source.tree, source.scope_of(place))
-            if not (is_elsewhere and reads(value.args[0]) & (own - {"self"})):
+            if not (is_elsewhere and reads(value.args[0]) & own):
                 return code if isinstance(value.args[0], ast.List) else f"list({code})"
     return f'[p for group in {optimizer}.param_groups for p in group["params"]]'
 
