@@ -84,8 +84,7 @@ class Failure:
 
     @property
     def sources(self) -> list[Source]:
-        sources = map(self.source, self.run.files)
-        return [source for source in sources if source is not None]
+        return [*filter(None, map(self.source, self.run.files))]
 
     def at(self, key: str) -> list[Statement]:
         """Return the statements at ``began_at``, ``made_at`` or ``raised_at`` of the diagnosis."""

@@ -106,35 +106,32 @@ class _Action(NamedTuple):
     """A backward call, a step or a ``zero_grad`` in a block."""
 
     kind: str
-    node: ast.stmt  # of the block: the call, or an ``if`` that contains only such calls
+    node: ast.stmt  # of the block: the call, or an ``if`` around it
     receiver: str  # the loss or the optimizer, as the program writes it
     call: ast.Call
 
 
 def _blocks(failure: Failure) -> Iterator[tuple[Source, list[_Action]]]:
     """Yield each block that calls backward: its file, its backward, step and zero_grad calls."""
-    suites: list[tuple[Source, list[ast.stmt]]] = []
+    suites: dict[ast.stmt, tuple[Source, list[ast.stmt]]] = {}
     for source, node, _ in failure.involved:
-        guard = source.parent(node)
-        for member in (node, *([guard] if isinstance(guard, ast.If) else [])):
-            block = source, source.suite_of(member)
-            suites += [block] if block not in suites else []
-    for source, suite in suites:
-        actions = []
-        for node in suite:
-            guarded = node.body if isinstance(node, ast.If) and not node.orelse else [node]
-            of_node = (_action(source, node, member) for member in guarded)
-            actions += [action for action in of_node if action is not None]
+        parent = source.parent(node)
+        for member in (node, *([parent] if isinstance(parent, ast.If) else [])):
+            suite = source.suite_of(member)
+            suites.setdefault(suite[0], (source, suite))
+    for source, suite in suites.values():
+        actions = [*_actions(source, suite)]
         if any(action.kind == "backward" for action in actions):
             yield source, actions
 
 
-def _action(source: Source, node: ast.stmt, member: ast.stmt) -> _Action | None:
-    match member:
-        case ast.Expr(ast.Call(func=ast.Attribute(value=receiver, attr=kind)) as call):
-            if kind in ("backward", "step", "zero_grad"):
-                return _Action(kind, node, source.code(receiver), call)
-    return None
+def _actions(source: Source, suite: list[ast.stmt]) -> Iterator[_Action]:
+    for node in suite:
+        for member in node.body if isinstance(node, ast.If) and not node.orelse else [node]:
+            match member:
+                case ast.Expr(ast.Call(func=ast.Attribute(value=receiver, attr=kind)) as call):
+                    if kind in ("backward", "step", "zero_grad"):
+                        yield _Action(kind, node, source.code(receiver), call)
 
 
 def add_losses(failure: Failure) -> Iterator[Candidate]:
