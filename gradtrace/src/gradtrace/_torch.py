@@ -16,6 +16,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import graph as _graph
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -365,6 +366,7 @@ LAYERS: str = torch.nn.__path__[0]  # the folder of its layers and their functio
 # Contexts in which tensors are read past their subclass and past the modes of the program.
 no_torch_function = torch._C.DisableTorchFunction
 no_dispatch_modes = _disable_current_modes
+no_transforms = temporarily_clear_interpreter_stack
 
 
 def is_intercepted() -> bool:
@@ -377,6 +379,13 @@ def is_intercepted() -> bool:
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._get_tracing_state() is not None  # torch.jit.trace
     )
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor in the wrappers that torch.func transforms put around it."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 # The identity of a live tensor: the address of its C++ object.

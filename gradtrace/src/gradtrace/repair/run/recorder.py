@@ -382,9 +382,10 @@ def _requested(frame: FrameType | None) -> tuple[str, set[Any]]:
     return "", set()
 
 
+@_torch.no_transforms()
 def sample_of(tensor: torch.Tensor) -> Sample:
     """Return a sample of a tensor on any device, of any layout and dtype."""
-    tensor = tensor.detach()
+    tensor = _torch.unwrapped(tensor).detach()  # of vmap's samples, all
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
     if tensor.is_complex():
