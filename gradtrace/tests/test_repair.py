@@ -284,6 +284,24 @@ for step in range(6):
         opt_d.zero_grad()
         count += 1
 """
+SAMPLES = f"""{START}
+scale = nn.Parameter(torch.rand(3))
+opt = torch.optim.SGD([scale], 0.1)
+
+def error(k, x):
+    out = torch.zeros(2)
+    for i in range(2):
+        out[i] = k * scale[i] * x[i]
+    return out.pow(2).sum()
+
+for step in range(3):
+    k, x = torch.tensor([0, 2, 1]), torch.randn(3, 150)
+    slopes = torch.func.vmap(torch.func.grad(error, argnums=1))(k, x)
+    loss = slopes.pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
 BOTH_CLEARED = f"""{START}
 actor, critic = nn.Linear(3, 2), nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1))
 a_opt = torch.optim.SGD(actor.parameters(), 0.1)
@@ -933,6 +951,25 @@ def test_a_leak_ends_where_gradients_accumulate_over_several_iterations(proof, l
     text = text.replace("g_loss.backward()", "g_loss.backward(); D.requires_grad_(True)")
     twin = launcher.run({launcher.program[0]: text}, RunLimits(found.original.failing_call))
     assert trains_alike(found.accepted[0].run, twin)
+
+
+def test_what_vmap_writes_into_differs_between_samples(proof, launcher):
+    """An integer argument of each sample gives the tensor its batch, but not its dtype."""
+    found = proof(SAMPLES)
+    assert kinds(found) == ["batched"]
+    assert "k.new_zeros(2, dtype=torch.get_default_dtype())" in found.accepted[0].candidate.title
+    assert {"batched"} <= {one.candidate.repair.name for one in found.equivalent}
+    text = SAMPLES.replace("out[i] = k * scale[i] * x[i]", "pass")
+    text = text.replace("out.pow", "torch.stack([k * scale[i] * x[i] for i in range(2)]).pow")
+    twin = launcher.run({launcher.program[0]: text}, RunLimits(found.original.failing_call))
+    assert trains_alike(found.accepted[0].run, twin)
+
+
+def test_what_the_samples_of_vmap_share_is_not_divided_between_them(proof):
+    shared = SAMPLES.replace("    out = torch.zeros(2)\n", "").replace(
+        "def error", "out = torch.zeros(2)\n\ndef error"
+    )
+    assert not proof(shared).accepted
 
 
 def test_losses_of_two_optimizers_are_not_added(proof):

@@ -38,6 +38,7 @@ AVERAGE = Repair("average", 12, "the loss is the mean of its elements", keeps=Fa
 IN_TORCH = Repair("in_torch", 12, "the loss is to train through the result", compared=False)
 PART = Repair("part", 12, "the gradient of that part is wanted")
 PASS_ARGUMENT = Repair("pass_argument", 12, "both calls are to use the same value", keeps=False)
+BATCHED = Repair("batched", 12, "the values differ between samples", compared=False)
 OUT_OF_PLACE = Repair("out_of_place", 12, "the backward pass needs the old value")
 CLONE_USED = Repair("clone_used", 13, "the backward pass needs the earlier value")
 CLONE_WRITTEN = Repair("clone_written", 14, "the value is for this iteration only", keeps=False)

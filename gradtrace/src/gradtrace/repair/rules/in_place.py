@@ -9,14 +9,15 @@ from gradtrace.autograd.syntax import (
     changes_in_place,
     detached_in_place,
     is_true,
+    keyword,
     operand_of,
     reads,
     reads_first,
     written_in_place,
     written_values,
 )
+from gradtrace.repair import kinds
 from gradtrace.repair.edits import Edit, Source
-from gradtrace.repair.kinds import CLONE_USED, CLONE_WRITTEN, DETACH_STATE, NO_GRAD, OUT_OF_PLACE
 from gradtrace.repair.rule import Candidate, Failure, Statement, edit
 
 
@@ -70,13 +71,6 @@ def _operands(node: ast.stmt) -> set[str]:
     return reads(node) if written_in_place(change) is None else reads(*written_values(change))
 
 
-def _loop_variables(source: Source, node: ast.stmt) -> set[str]:
-    """Return the variables of the innermost loop that a statement changes in place."""
-    loop = next(source.loops_around(node), None)
-    target = [loop.target] if isinstance(loop, ast.For) else []
-    return changes_in_place(node) & {name.id for t in target for name in source.all(ast.Name, t)}
-
-
 def out_of_place(failure: Failure) -> Iterator[Candidate]:
     """Write ``x += y`` as ``x = x + y``, ``x.mul_(y)`` as ``x = x.mul(y)``: each alone, and all."""
     together: list[Edit] = []
@@ -86,16 +80,18 @@ def out_of_place(failure: Failure) -> Iterator[Candidate]:
         value, edits = _new_value(source, node), _without_underscores(source, node)
         title = f"out of place at line {place.line}"
         if value is not None:
-            call = getattr(node, "value", node)
-            changed = _receiver(node.target if isinstance(node, ast.AugAssign) else call)
+            changed = getattr(node, "target", getattr(node, "value", node))
+            while isinstance(changed, ast.Call) and isinstance(changed.func, ast.Attribute):
+                changed = operand_of(changed)  # x of x.sub_(y).mul_(z) or F.relu_(x)
+            is_variable = isinstance(changed, ast.Name | ast.Attribute | ast.Subscript)
             # Assigning x.data gives x other memory, which the nodes that saved x read, too.
-            if changed is None or getattr(changed, "attr", "") == "data":
+            if not is_variable or getattr(changed, "attr", "") == "data":
                 continue
             new = f"{source.code(changed)} = {value}"
             title, edits = f"{new}, at line {place.line}", source.replace(node, new)
-        yield from edit(OUT_OF_PLACE, title, edits)
+        yield from edit(kinds.OUT_OF_PLACE, title, edits)
         together += edits
-    yield from edit(OUT_OF_PLACE, "all of them out of place", together)
+    yield from edit(kinds.OUT_OF_PLACE, "all of them out of place", together)
 
 
 def collect_new_parts(failure: Failure) -> Iterator[Candidate]:
@@ -104,7 +100,7 @@ def collect_new_parts(failure: Failure) -> Iterator[Candidate]:
     form = "torch.stack([{}])" if is_view else "[{}]"
     writing = failure.running[:1] if is_view else failure.at("began_at")
     for source, member, _ in writing if is_view or is_entry else ():
-        code, written = _new_value(source, member), _loop_variables(source, member)
+        code, written = _new_value(source, member), changes_in_place(member)
         for loop in source.around(member, ast.For):
             targets = getattr(loop.target, "elts", [loop.target])
             iterated = getattr(loop.iter, "args", [loop.iter])  # of zip() or enumerate()
@@ -116,7 +112,23 @@ def collect_new_parts(failure: Failure) -> Iterator[Candidate]:
             code, member, written = form.format(f"{code} {head}"), loop, tensors
         if isinstance(member, ast.For):
             line = f"{written.pop()} = {code}"
-            yield from edit(OUT_OF_PLACE, line, source.replace(member, line))
+            yield from edit(kinds.OUT_OF_PLACE, line, source.replace(member, line))
+
+
+def create_batched(failure: Failure) -> Iterator[Candidate]:
+    """Create what vmap writes into from an argument that it batches: ``x.new_zeros(3)``."""
+    is_written = failure.cause == "vmap_writes_in_place"
+    for source, node, place in failure.at("made_at") if is_written else ():
+        for call in source.all(ast.Call, node):
+            module, _, name = source.code(call.func).rpartition(".")
+            # Else it would have the argument's dtype, which may be that of indices.
+            dtype = {} if keyword(call, "dtype") else {"dtype": "torch.get_default_dtype()"}
+            for argument in source.all(ast.arg, source.scope_of(node)):
+                if module == "torch" and name in ("zeros", "ones", "empty"):
+                    edits = source.replace(call.func, f"{argument.arg}.new_{name}")
+                    edits += source.set_keywords(call, **dtype)
+                    title = f"{source.code_with(call, edits)} at line {place.line}"
+                    yield from edit(kinds.BATCHED, title, edits)
 
 
 def detach_out_of_place(failure: Failure) -> Iterator[Candidate]:
@@ -125,7 +137,7 @@ def detach_out_of_place(failure: Failure) -> Iterator[Candidate]:
         detached = detached_in_place(node.value) if isinstance(node, ast.Expr) else None
         if detached is not None:
             line = f"{source.code(detached)} = {source.code(detached)}.detach()"
-            yield from edit(DETACH_STATE, line, source.replace(node, line))
+            yield from edit(kinds.DETACH_STATE, line, source.replace(node, line))
 
 
 def _without_underscores(source: Source, node: ast.AST) -> list[Edit]:
@@ -147,13 +159,6 @@ def _new_value(source: Source, node: ast.stmt) -> str | None:
     return None
 
 
-def _receiver(call: ast.AST) -> ast.Name | ast.Attribute | ast.Subscript | None:
-    """Return ``x`` of ``x.sub_(y).mul_(z)`` or ``F.relu_(x)``."""
-    while isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-        call = operand_of(call)
-    return call if isinstance(call, ast.Name | ast.Attribute | ast.Subscript) else None
-
-
 def without_inplace(failure: Failure) -> Iterator[Candidate]:
     """Give layers and functions ``inplace=False``: each alone, and all of them."""
     together: list[Edit] = []
@@ -162,9 +167,9 @@ def without_inplace(failure: Failure) -> Iterator[Candidate]:
         values = [keyword.value for keyword in keywords if ast.unparse(keyword) == "inplace=True"]
         for value in values if len(values) <= 4 else ():
             title = f"inplace=False at line {value.lineno}"
-            yield from edit(OUT_OF_PLACE, title, source.replace(value, "False"))
+            yield from edit(kinds.OUT_OF_PLACE, title, source.replace(value, "False"))
         together += (part for value in values for part in source.replace(value, "False"))
-    yield from edit(OUT_OF_PLACE, "inplace=False everywhere", together)
+    yield from edit(kinds.OUT_OF_PLACE, "inplace=False everywhere", together)
 
 
 def clone_the_written(failure: Failure) -> Iterator[Candidate]:
@@ -173,7 +178,10 @@ def clone_the_written(failure: Failure) -> Iterator[Candidate]:
     for source, node, place in _in_place_statements(failure):
         # A clone in a variable that nothing reads would be lost, one in a container would not.
         names = changes_in_place(node) if _is_read_later(source, node) else set()
-        names |= {source.code(entry) for entry in _entries(source, node)}
+        parts = (
+            part for part in source.all(ast.Subscript, node) if isinstance(part.ctx, ast.Store)
+        )
+        names |= {source.code(p.value) for p in parts if isinstance(p.value, ast.Subscript)}
         for name in sorted(name for name in names if re.fullmatch(r"[\w.]+|.*\]", name)):
             tensor = name.removesuffix(".data")
             line = f"{tensor} = {tensor}.clone()"
@@ -188,17 +196,10 @@ def clone_the_written(failure: Failure) -> Iterator[Candidate]:
                 title = f"{line} before line {place.line}"
                 title = title if lines and code == change else "; ".join([*lines, code])
                 edits = [*source.insert(node, before=lines), *source.replace(node, code)]
-                yield from edit(CLONE_WRITTEN, title, edits, question)
+                yield from edit(kinds.CLONE_WRITTEN, title, edits, question)
                 together.setdefault((source, line, question), []).extend(edits)
     for (_, line, question), edits in together.items():
-        yield from edit(CLONE_WRITTEN, f"{line} before each in-place change", edits, question)
-
-
-def _entries(source: Source, node: ast.stmt) -> Iterator[ast.expr]:
-    """Yield the ``x["h"]`` of ``x["h"][0] = y``."""
-    for target in source.all(ast.Subscript, node):
-        if isinstance(target.ctx, ast.Store) and isinstance(target.value, ast.Subscript):
-            yield target.value
+        yield from edit(kinds.CLONE_WRITTEN, f"{line} before each in-place change", edits, question)
 
 
 def clone_the_operand(failure: Failure) -> Iterator[Candidate]:
@@ -219,7 +220,7 @@ def clone_the_operand(failure: Failure) -> Iterator[Candidate]:
         operands.sort(key=lambda part: source.code(part) not in failure.carried)
         for operand in operands[:4]:
             title = f"{source.code(operand)}.clone() at line {place.line}"
-            yield from edit(CLONE_USED, title, source.call_method(operand, "clone"))
+            yield from edit(kinds.CLONE_USED, title, source.call_method(operand, "clone"))
 
 
 def without_gradient(failure: Failure) -> Iterator[Candidate]:
@@ -243,4 +244,4 @@ def without_gradient(failure: Failure) -> Iterator[Candidate]:
             is_update = "updates_a_parameter" in failure.facts
             asks = bool(written) and not is_update
             question = f"is {names} not to be trained through this change?" if asks else None
-            yield from edit(NO_GRAD, title, edits, question)
+            yield from edit(kinds.NO_GRAD, title, edits, question)

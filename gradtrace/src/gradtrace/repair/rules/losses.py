@@ -40,8 +40,9 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
     """
     is_of_old_values = failure.family != "silent" or failure.cause in _OLD_VALUES
     for statement in failure.running if is_of_old_values else ():
-        source, earlier = statement.source, _earlier(statement)
-        needed = reads(statement.node)
+        source, needed = statement.source, reads(statement.node)
+        block, earlier = source.parent(statement.node), source.before(statement.node)
+        earlier = [*(source.before(block) if isinstance(block, ast.If) else ()), *earlier]
         repeated: list[ast.stmt] = []
         sums: set[str] = set()
         for previous in reversed(earlier):
@@ -60,13 +61,6 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
             if is_change or sums - starts:
                 continue  # a change computes nothing; a sum would not begin at zero
             yield from _computed_later(statement, earlier, repeated)
-
-
-def _earlier(statement: Statement) -> list[ast.stmt]:
-    """Return the statements before this one in its block and, if that is an ``if``, before it."""
-    source, block = statement.source, statement.source.parent(statement.node)
-    before_block = source.before(block) if isinstance(block, ast.If) else []
-    return [*before_block, *source.before(statement.node)]
 
 
 def _computed_later(

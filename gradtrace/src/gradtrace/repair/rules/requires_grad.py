@@ -5,15 +5,8 @@ import re
 from collections.abc import Iterator
 
 from gradtrace.autograd.syntax import writes
-from gradtrace.repair.edits import Edit, Source, call_of, method_called
-from gradtrace.repair.kinds import (
-    ASK_LESS,
-    LEAF,
-    REGISTER,
-    REQUIRE_GRADIENT,
-    RETAIN_GRADIENT,
-    SWITCH_ON,
-)
+from gradtrace.repair import kinds
+from gradtrace.repair.edits import Edit, call_of, method_called
 from gradtrace.repair.rule import Candidate, Failure, edit
 
 _OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LBFGS", "NAdam", "RAdam")
@@ -26,26 +19,22 @@ def unfreeze(failure: Failure) -> Iterator[Candidate]:
         loop = next(source.around(node, ast.For), None)
         removable = loop if loop is not None and loop.body == [node] else node
         title = f"without line {place.line}: {source.code(node)}"
-        yield from edit(SWITCH_ON, title, source.remove(removable))
+        yield from edit(kinds.SWITCH_ON, title, source.remove(removable))
 
 
 def ask_for_trained_parameters(failure: Failure) -> Iterator[Candidate]:
     """Replace ``net.parameters()`` by the parameters that require a gradient."""
     for source in failure.sources if failure.cause == "input_off" else ():
         for call in source.all(ast.Call):
-            if method_called(call) != "parameters" or call.args or not _is_passed_on(source, call):
+            outer = [parent for parent in source.parents(call) if isinstance(parent, ast.Call)]
+            is_passed_on = outer and not any(method_called(o) in _OPTIMIZERS for o in outer)
+            if method_called(call) != "parameters" or call.args or not is_passed_on:
                 continue
             code = f"p for p in {source.code(call)} if p.requires_grad"
             parent = source.parent(call)
             is_only_argument = isinstance(parent, ast.Call) and len(parent.args) == 1
             edits = source.replace(call, code if is_only_argument else f"({code})")
-            yield from edit(ASK_LESS, f"{code}, at line {call.lineno}", edits)
-
-
-def _is_passed_on(source: Source, call: ast.Call) -> bool:
-    """Whether a call is part of the arguments of another call that creates no optimizer."""
-    outer = [parent for parent in source.parents(call) if isinstance(parent, ast.Call)]
-    return bool(outer) and not any(method_called(parent) in _OPTIMIZERS for parent in outer)
+            yield from edit(kinds.ASK_LESS, f"{code}, at line {call.lineno}", edits)
 
 
 def register_modules(failure: Failure) -> Iterator[Candidate]:
@@ -64,7 +53,7 @@ def register_modules(failure: Failure) -> Iterator[Candidate]:
                 container = f"{prefix}Module{'Dict' if is_dict else 'List'}"
                 titles.append(f"{target} = {container}(…)")
                 together += source.replace(value, f"{container}({source.code(value)})")
-    yield from edit(REGISTER, "; ".join(titles), together)
+    yield from edit(kinds.REGISTER, "; ".join(titles), together)
 
 
 def guard_hook(failure: Failure) -> Iterator[Candidate]:
@@ -78,19 +67,19 @@ def guard_hook(failure: Failure) -> Iterator[Candidate]:
             question = None if is_frozen else f"is {tensor} to have no gradient?"
             edits = source.indent_under(f"if {tensor}.requires_grad:", [node])
             title = f"if {tensor}.requires_grad, at line {place.line}"
-            yield from edit(ASK_LESS, title, edits, question)
+            yield from edit(kinds.ASK_LESS, title, edits, question)
 
 
 _LINES = {  # for a tensor of which a gradient is wanted
-    "optimizer_of_result": (LEAF, "{0} = {0}.detach().requires_grad_()"),
-    "grad_of_result": (RETAIN_GRADIENT, "{0}.retain_grad()"),
-    "input_off": (REQUIRE_GRADIENT, "{0}.requires_grad_()"),
+    "optimizer_of_result": (kinds.LEAF, "{0} = {0}.detach().requires_grad_()"),
+    "grad_of_result": (kinds.RETAIN_GRADIENT, "{0}.retain_grad()"),
+    "input_off": (kinds.REQUIRE_GRADIENT, "{0}.requires_grad_()"),
 }
 
 
 def want_gradient_of_tensor(failure: Failure) -> Iterator[Candidate]:
     """Make a computed tensor a leaf, keep its ``.grad`` or let it require a gradient."""
-    kind, form = _LINES.get(failure.cause or "", (LEAF, ""))
+    kind, form = _LINES.get(failure.cause or "", (kinds.LEAF, ""))
     making = [*failure.at("made_at"), *failure.at("began_at")]
     for name in failure.carried if form else ():
         line = form.format(name)
@@ -98,7 +87,7 @@ def want_gradient_of_tensor(failure: Failure) -> Iterator[Candidate]:
         for source, node, place in statements:
             # A leaf that is made in the same statement has no other name.
             is_leaf = re.search(r"\brequires_grad|\bParameter\(", source.code(node))
-            asks = kind == LEAF and not is_leaf
+            asks = kind == kinds.LEAF and not is_leaf
             question = f"is {name} to be trained, not what it is made from?" if asks else None
             title = f"{line} after line {place.line}"
             yield from edit(kind, title, source.insert(node, after=[line]), question)

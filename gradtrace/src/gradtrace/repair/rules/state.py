@@ -292,12 +292,11 @@ def _in_the_functions_that_read(failure: Failure, cached: Statement) -> Iterator
     ]
     edits = [part for function in readers for part in source.first_in(function.body, lines)]
     read_elsewhere = {
-        part.id if isinstance(part, ast.Name) else part.attr
+        name.rpartition(".")[2]
         for file in failure.sources
         for part in file.all(ast.expr)
-        if isinstance(part, ast.Name | ast.Attribute)
-        and isinstance(part.ctx, ast.Load)
-        and file.scope_of(part) not in readers
+        if file.scope_of(part) not in readers
+        for name in reads(part)
     }
     if readers and read_elsewhere.isdisjoint(name.rpartition(".")[2] for name in names):
         edits += source.remove(cached.node)
