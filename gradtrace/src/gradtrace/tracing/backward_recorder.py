@@ -17,7 +17,7 @@ Hooks that run on an accelerator's thread are not seen, because Python traces no
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
@@ -32,7 +32,6 @@ from gradtrace._torch import (
     CHECKPOINT_FILE,
     LEAF,
     LiveNode,
-    TensorWeakRef,
     current_node,
     edges_of,
     keeps_graph,
@@ -71,7 +70,6 @@ class _HookedNode:
     depth: int  # of the call
     index: int
     name: str
-    leaf: TensorWeakRef | None
     needed: tuple[bool, ...]
 
 
@@ -80,6 +78,7 @@ class _Run:
     """The run of one node, from its start until the graph's state after it has been read."""
 
     node: _HookedNode
+    live: LiveNode
     run: NodeRun
     recorded: bool
     hooks: list[str]
@@ -95,7 +94,7 @@ class BackwardRecorder:
     :meth:`pause` while lines are not recorded.
     """
 
-    def __init__(self, live: LiveGraph, read: Callable[[Iterable[LiveNode]], Step]):
+    def __init__(self, live: LiveGraph, read: Callable[[Sequence[LiveNode]], Step]):
         self.failure: Exception | None = None  # of the recorder itself
         self.unrecorded = 0  # nodes of this line
         self._live, self._read = live, read
@@ -210,6 +209,8 @@ class BackwardRecorder:
                 if error is not None:
                     self._record(running, None)
             del self._calls[depth:]
+            with undisturbed():
+                self._live.read_again(walk(roots_of(call.outputs))[0])
             if error is None:  # else the node is where it stopped
                 self._live.last_run = call.last_run
         if not self._calls:
@@ -227,9 +228,8 @@ class BackwardRecorder:
         if index in self._hooked:
             return
         self._hooked.add(index)
-        leaf = TensorWeakRef(node.variable) if isinstance(node, LEAF) else None
         needed = tuple(successor is not None for successor, _ in edges_of(node))
-        hooked = _HookedNode(self._calls.index(call), index, name_of(node), leaf, needed)
+        hooked = _HookedNode(self._calls.index(call), index, name_of(node), needed)
         prehook = functools.partial(self._before_node, hooked)
         posthook = functools.partial(self._after_node, hooked)
         call.handles += node.register_prehook(prehook), node.register_hook(posthook)
@@ -238,7 +238,6 @@ class BackwardRecorder:
 
     def _before_node(self, node: _HookedNode, gradients: Sequence[torch.Tensor | None]) -> None:
         with self._unfailing():
-            self._live.ran(node.index)
             self._live.last_run = node.index
             if node.depth >= len(self._calls):  # of another backward, on a graph that is hooked
                 return
@@ -248,13 +247,14 @@ class BackwardRecorder:
             recorded = bool(self._thread) and call.nodes <= MAX_NODES and self._total < _MAX_STEPS
             received: tuple[str | None, ...] = ()
             written = None
+            live = current_node()
             if recorded:
                 with undisturbed():
                     received = tuple(map(gradient_text, gradients))
-                    if node.leaf is not None:
-                        written = (_gradient_of(node.leaf), None)
+                    if isinstance(live, LEAF):
+                        written = (gradient_text(live.variable.grad), None)
             run = NodeRun(node.index, received, None, call.number, node.depth, written)
-            self._running.append(_Run(node, run, recorded, self._hooks))
+            self._running.append(_Run(node, live, run, recorded, self._hooks))
             self._hooks = []
 
     def _after_node(
@@ -280,7 +280,6 @@ class BackwardRecorder:
         """Record finished nodes; by now their saved tensors are freed, unless the graph is kept."""
         for running in [run for run in self._running if run.finished]:
             self._running.remove(running)
-            self._live.ran(running.node.index)
             if running.recorded:
                 self._record(running, running.run.passed or ())
             else:
@@ -289,14 +288,15 @@ class BackwardRecorder:
     def _record(self, running: _Run, passed: tuple[str | None, ...] | None) -> None:
         if not self._thread:
             return
-        index, leaf = running.node.index, running.node.leaf
+        index = running.node.index
         state_before, bytes_before = self._live.states.get(index), self._held
+        written = running.run.written
+        with undisturbed():
+            self._live.read_again([running.live])
+            if written is not None:
+                written = (written[0], gradient_text(running.live.variable.grad))
         step = self._look()
         now = self._live.states.get(index)
-        written = running.run.written
-        if leaf is not None and written is not None:
-            with undisturbed():
-                written = (written[0], _gradient_of(leaf))
         run = replace(
             running.run,
             passed=passed,
@@ -355,11 +355,6 @@ def _in_checkpoint(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _gradient_of(leaf: TensorWeakRef) -> str | None:
-    tensor = leaf()
-    return None if tensor is None else gradient_text(tensor.grad)
 
 
 def _released(

@@ -2,25 +2,24 @@
 
 Reading the whole graph at every line would make a trace quadratic in its lines.  But a node never
 changes its edges, so counting shows which nodes are alive: a node lives as long as a variable or
-the edge of a live node refers to it.  Its state is read again only when something may have changed
-the state: a backward pass ran the node (:meth:`LiveGraph.ran`), or a tensor that shares memory with
-its saved tensors has a new version.
+the edge of a live node refers to it.  The recorder of backward passes has the nodes read again that
+a pass may have changed (:meth:`LiveGraph.read_again`), and a new version of a tensor that shares
+memory with a saved one has the whole graph read.
 
 A change through a tensor that no variable reaches is not noticed in this way.  Therefore a graph of
 up to ``_SMALL`` nodes is read completely at every line, and a larger one only as often as an
 average of ``_READ_A_LINE`` nodes per line allows.
 
-A node is recognized by a number in ``node.metadata``, a dict that lives as long as the node, and a
+A node is recognized by its index in ``node.metadata``, a dict that lives as long as the node, and a
 leaf by its tensor, because PyTorch makes a new AccumulateGrad when the old one died.  Between the
-lines, nothing here refers to a node or a tensor.  To read a node again, known edges are followed up
-to a node that a variable names, and real edges down from there.
+lines, nothing here refers to a node or a tensor.
 """
 
 import dataclasses
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any
 
 import torch
 
@@ -36,12 +35,11 @@ from gradtrace.autograd.nodes import (
 )
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import gradient_of, has_graph, shape_of, storage_of
-from gradtrace.autograd.traversal import root_node
+from gradtrace.autograd.traversal import root_node, walk
 from gradtrace.tracing.calls import Calls
 from gradtrace.tracing.steps import ModuleCall, NodeState, Slot, TraceNode, TraceTensor
 
-_NUMBER_TAG = "gradtrace.number"
-_numbers = itertools.count()
+_graphs = itertools.count()
 
 _SMALL = 256  # nodes
 _READ_A_LINE = 16  # nodes
@@ -67,15 +65,14 @@ class LiveGraph:
         self.gone: tuple[int, ...] = ()
         self.last_run: int | None = None
         self.whole = True
+        self._tag = f"gradtrace.index.{next(_graphs)}"  # on node.metadata
         self._new_index = itertools.count()
-        self._indices: dict[int, int] = {}  # in nodes, by the node's number
         self._leaf_indices = _torch.WeakIdKeyDictionary()  # in nodes, by the leaf tensor
-        self._ran: set[int] = set()  # since the last look
         self._unread_lines = 0  # since everything was read
 
         # Of the live nodes only:
         self._named: set[int] = set()  # by variables
-        self._users: dict[int, set[int]] = {}  # for each, the live nodes that lead to it
+        self._users: dict[int, int] = {}  # for each, how many edges of live nodes lead to it
         self._leaves: dict[int, _torch.TensorWeakRef] = {}
         self.states: dict[int, NodeState] = {}
         self.memory = _Memory()
@@ -96,88 +93,84 @@ class LiveGraph:
         tensors: dict[str, torch.Tensor],
         line: int | None,
         last: bool = False,
-        roots: Iterable[_torch.LiveNode] = (),
+        roots: Sequence[_torch.LiveNode] = (),
     ) -> dict[str, int]:
         """Update the graph, and map each variable with a graph to the index of its tensor's node.
 
         ``line`` is the line that has just run; ``last`` is True if no other look will follow.  The
         graph of ``roots``, the nodes of a running backward pass, is read, too.
         """
-        live_nodes = _LiveNodes()
-        named = {
-            name: self._meet_tensor(tensor, live_nodes)
-            for name, tensor in tensors.items()
-            if has_graph(tensor)
-        }
-        running = {self._meet(node, live_nodes) for node in roots}
-        for index in live_nodes.entered:  # grows while it is read
-            live_nodes.links[index] = [
-                self._meet(node, live_nodes) for node in _next(live_nodes.nodes[index])
-            ]
-            for successor in live_nodes.links[index]:
-                self._users[successor].add(index)
-        self._forget_dead(running.union(named.values()))
+        named, starts = dict[str, int](), dict[str, _torch.LiveNode]()
+        for name, tensor in tensors.items():
+            if has_graph(tensor):
+                index = self._leaf_indices.get(tensor) if tensor.is_leaf else None
+                if index in self._users:  # the node of a leaf takes long to get
+                    named[name] = index
+                else:
+                    starts[name] = root_node(tensor)
+        links = self._enter([*starts.values(), *roots])
+        named |= {name: self._index(node) for name, node in starts.items()}
+        self._forget_dead({*named.values(), *map(self._index, roots)})
 
         self._unread_lines += 1
-        self.whole = last or len(self._users) <= max(_SMALL, self._unread_lines * _READ_A_LINE)
+        limit = max(_SMALL, self._unread_lines * _READ_A_LINE)
+        self.whole = last or len(self._users) <= limit
+        all_leaves = self.whole or len(self._leaves) <= _SMALL
+        leaves = {
+            index: leaf()
+            for index, leaf in self._leaves.items()
+            if all_leaves or index not in self.memory.leaves
+        }
+        self.whole |= self.memory.look(tensors, leaves)
+        nodes = dict.fromkeys(links)
         if self.whole:
             self._unread_lines = 0
-        written = self.memory.look(tensors, self._leaves, self.whole)
-        in_doubt = self._drain_ran() | written
-        if self.whole:
-            in_doubt = self._users.keys() - self._leaves.keys()
-        in_doubt = (in_doubt & self._users.keys()).difference(live_nodes.entered)
-        self._fetch(in_doubt, live_nodes)
-        self._read([*live_nodes.entered, *in_doubt], live_nodes, tensors, line)
+            nodes |= dict.fromkeys(walk([*starts.values(), *roots])[0])
+        names = {id(tensor): name for name, tensor in reversed(tensors.items())}
+        self._read(nodes, links, names, line)
         self._name(tensors, named, line)
         return named
 
-    def ran(self, index: int) -> None:
-        """Mark a node that a backward pass runs, so that the next :meth:`look` reads its state."""
-        self._ran.add(index)
+    def read_again(self, nodes: Iterable[_torch.LiveNode]) -> None:
+        """Read the states of those of these nodes that were alive at the last look."""
+        self._read([node for node in nodes if self.index_of(node) >= 0], {}, {}, None)
 
     def index_of(self, node: _torch.LiveNode) -> int:
         """Return the index in ``nodes`` of a node; -1 if it was not alive at the last look."""
-        if isinstance(node, _torch.LEAF):
-            index = self._leaf_indices.get(node.variable)
-        else:
-            index = self._indices.get(node.metadata.get(_NUMBER_TAG))
+        table, key = self._table(node)
+        index: int = table.get(key, -1)
         return index if index in self._users else -1
 
-    # Which nodes are alive
+    def _table(self, node: _torch.LiveNode) -> tuple[Any, Any]:
+        """Return the table that has the index of a node, and its key there."""
+        if isinstance(node, _torch.LEAF):
+            return self._leaf_indices, node.variable
+        return node.metadata, self._tag
 
-    def _meet_tensor(self, tensor: torch.Tensor, live_nodes: "_LiveNodes") -> int:
-        index = self._leaf_indices.get(tensor) if tensor.is_leaf else None
-        if index is not None and index in self._users:
-            return index  # the node of a leaf takes long to get
-        return self._meet(root_node(tensor), live_nodes)
-
-    def _meet(self, node: _torch.LiveNode, live_nodes: "_LiveNodes") -> int:
-        """Return the index of a node; the node enters the graph if it was not alive before."""
-        leaf = node.variable if isinstance(node, _torch.LEAF) else None
-        index = self._index(node, leaf)
-        if index not in self._users:
-            self._users[index] = set()
-            if leaf is not None:
-                self._leaves[index] = _torch.TensorWeakRef(leaf)
-            live_nodes.entered.append(index)
-        live_nodes.nodes[index] = node
-        return index
-
-    def _index(self, node: _torch.LiveNode, leaf: torch.Tensor | None) -> int:
+    def _index(self, node: _torch.LiveNode) -> int:
         """Return the index of a node in ``nodes``; the next free one if the node was never seen."""
-        if leaf is not None:
-            index = self._leaf_indices.get(leaf)
-            if index is None:
-                index = self._leaf_indices[leaf] = next(self._new_index)
-            return index
-        number = node.metadata.get(_NUMBER_TAG)
-        if number is None:
-            number = node.metadata[_NUMBER_TAG] = next(_numbers)
-        index = self._indices.get(number)
+        table, key = self._table(node)
+        index: int | None = table.get(key)
         if index is None:
-            index = self._indices[number] = next(self._new_index)
+            index = table[key] = next(self._new_index)
         return index
+
+    def _enter(self, roots: Iterable[_torch.LiveNode]) -> dict[_torch.LiveNode, list[int]]:
+        """Return the nodes that have come alive, each with the indices of its successors."""
+        entered: dict[_torch.LiveNode, list[_torch.LiveNode]] = {}
+        pending = [*roots]
+        for node in pending:  # grows while it is read
+            index = self._index(node)
+            if index not in self._users:
+                self._users[index] = 0
+                if isinstance(node, _torch.LEAF):
+                    self._leaves[index] = _torch.TensorWeakRef(node.variable)
+                entered[node] = [n for n, _ in _torch.edges_of(node) if n is not None]
+                pending += entered[node]
+        links = {node: [*map(self._index, inputs)] for node, inputs in entered.items()}
+        for successor in itertools.chain.from_iterable(links.values()):
+            self._users[successor] += 1
+        return links
 
     def _forget_dead(self, named: set[int]) -> None:
         """Forget the nodes that died: no variable names them, and no live node refers to them."""
@@ -185,59 +178,33 @@ class LiveGraph:
         self._named = named
         dead = []
         for index in pending:  # grows while it is read
-            if index in named or index not in self._users or self._users[index]:
+            if index in named or self._users.get(index) != 0:
                 continue
-            for alive in (self._users, self.states, self._leaves):
+            tables = (self._users, self.states, self._leaves)
+            for alive in (*tables, self.memory.leaves, self.memory.gradients_of_leaves):
                 alive.pop(index, None)
-            self.memory.remove(index)
+            self.memory.release(index)
             dead.append(index)
             for successor in self.nodes[index].next:
-                self._users[successor].discard(index)
+                self._users[successor] -= 1
                 pending.append(successor)
         self.gone = tuple(sorted(dead))
 
-    # What state they are in
-
-    def _drain_ran(self) -> set[int]:
-        indices = set()
-        while self._ran:  # other threads may run backward meanwhile
-            indices.add(self._ran.pop())
-        return indices
-
-    def _fetch(self, targets: Iterable[int], live_nodes: "_LiveNodes") -> None:
-        """Add the nodes of ``targets`` to ``live_nodes`` by following edges from nodes in it."""
-        down: dict[int, set[int]] = defaultdict(set)
-        for index in targets:
-            while index not in live_nodes.nodes:
-                user = next(iter(self._users[index]))
-                been_there = user in down
-                down[user].add(index)
-                if been_there:
-                    break
-                index = user
-        pending = [index for index in down if index in live_nodes.nodes]
-        for index in pending:  # grows while it is read
-            successors = zip(self.nodes[index].next, _next(live_nodes.nodes[index]), strict=True)
-            for successor, node in successors:
-                if successor in down[index] and successor not in live_nodes.nodes:
-                    live_nodes.nodes[successor] = node
-                    if successor in down:
-                        pending.append(successor)
-
     def _read(
         self,
-        indices: Sequence[int],
-        live_nodes: "_LiveNodes",
-        tensors: dict[str, torch.Tensor],
+        nodes: Collection[_torch.LiveNode],
+        links: Mapping[_torch.LiveNode, Sequence[int]],
+        names: Mapping[int, str],
         line: int | None,
     ) -> None:
-        """Read the state of the nodes ``indices``, new ones of which must be sorted by index."""
-        nodes = [live_nodes.nodes[index] for index in indices]
-        links = [live_nodes.links.get(index, ()) for index in indices]
-        described = describe(nodes, links, self.memory.roles())
-        names = {id(tensor): name for name, tensor in reversed(tensors.items())}
+        """Read the state of these nodes; ``links`` are those of new ones, sorted by index.
+
+        ``names`` are those of variables, by the identity of their tensor.
+        """
+        described = describe([*nodes], [links.get(node, ()) for node in nodes], self.memory.roles())
         changed = []
-        for index, node, now in zip(indices, nodes, described, strict=True):
+        for node, now in zip(nodes, described, strict=True):
+            index = self._index(node)
             if index == len(self.nodes):
                 label = names.get(id(node.variable), _UNNAMED) if now.leaf else now.name
                 shapes = shapes_of(now.outputs or _torch.outputs_of(node))  # a leaf's are known
@@ -300,15 +267,6 @@ class LiveGraph:
         )
 
 
-@dataclass
-class _LiveNodes:
-    """The live nodes that one :meth:`LiveGraph.look` has reached, and those that are new."""
-
-    nodes: dict[int, _torch.LiveNode] = field(default_factory=dict)
-    entered: list[int] = field(default_factory=list)
-    links: dict[int, list[int]] = field(default_factory=dict)
-
-
 class _Tensors:
     """Every storage that was seen, each stored once, even if PyTorch reuses an address.
 
@@ -361,49 +319,35 @@ class _Memory:
 
     def __init__(self) -> None:
         self._bytes: dict[int, int] = {}  # of each storage that a node holds
-        self._holders: dict[int, set[int]] = {}  # of each storage: indices of nodes
-        self._held_by: dict[int, set[int]] = {}  # for each node: storages
+        self._holders = defaultdict[int, int](int)  # for each storage, how many nodes
+        self._held_by: dict[int, Mapping[int, int]] = {}  # for each node: storages and their bytes
         self._total = 0
         self._versions: set[tuple[int, int | None]] = set()  # of storages, at the last look
-        self._leaves: dict[int, int] = {}  # for each leaf node: the storage of its tensor
         self._inputs: set[int] = set()  # storages
+        self.leaves: dict[int, int] = {}  # for each leaf node: the storage of its tensor
+        self.gradients_of_leaves: dict[int, tuple[int, int]] = {}  # by the leaf node
         self.storages: dict[str, tuple[int, int]] = {}  # of each variable: identity and bytes
-        self._gradients: dict[int, int] = {}  # of variables: the bytes of each storage
-        self._gradients_of_leaves: dict[int, tuple[int, int]] = {}  # by the leaf node
+        self.gradients = 0  # the bytes of those of variables and leaves; each storage counts once
 
-    def look(
-        self,
-        tensors: Mapping[str, torch.Tensor],
-        leaves: Mapping[int, _torch.TensorWeakRef],
-        whole: bool,
-    ) -> set[int]:
-        """Record what refers to each storage; return nodes whose saved memory has a new version."""
-        versions = set()
-        self._inputs.clear()
-        self._gradients.clear()
-        self.storages = {}
-        for name, tensor in tensors.items():
-            storage, _ = self.storages[name] = storage_of(tensor)
-            versions.add((storage, _torch.version_of(tensor)))
-            if not tensor.requires_grad:
-                self._inputs.add(storage)
-            if (grad := gradient_of(tensor)) is not None:
-                self._gradients.update([storage_of(grad)])
-        for index, reference in leaves.items():
-            if whole or len(leaves) <= _SMALL or index not in self._leaves:
-                leaf = reference()
-                self._leaves[index] = storage = storage_of(leaf)[0]
-                versions.add((storage, _torch.version_of(leaf)))
-                self._gradients_of_leaves.pop(index, None)
-                if leaf.grad is not None:
-                    self._gradients_of_leaves[index] = storage_of(leaf.grad)
-        new = versions - self._versions
-        self._versions = versions
-        return {index for storage, _ in new for index in self._holders.get(storage, ())}
+    def look(self, tensors: Mapping[str, torch.Tensor], leaves: Mapping[int, torch.Tensor]) -> bool:
+        """Record what refers to each storage; return whether saved memory has a new version."""
+        self.storages = {name: storage_of(tensor) for name, tensor in tensors.items()}
+        data = (name for name, tensor in tensors.items() if not tensor.requires_grad)
+        self._inputs = {self.storages[name][0] for name in data}
+        self.leaves |= {index: storage_of(leaf)[0] for index, leaf in leaves.items()}
+
+        self.gradients_of_leaves |= zip(leaves, map(_gradient, leaves.values()), strict=True)
+        of_variables = map(_gradient, tensors.values())
+        self.gradients = sum(dict([*self.gradients_of_leaves.values(), *of_variables]).values())
+
+        before = self._versions
+        self._versions = {(self.storages[n][0], _torch.version_of(t)) for n, t in tensors.items()}
+        self._versions |= {(self.leaves[i], _torch.version_of(leaf)) for i, leaf in leaves.items()}
+        return any(storage in self._holders for storage, _ in self._versions - before)
 
     def roles(self) -> dict[int, str]:
         """Map each storage of an input or a leaf to its role, ``"input"`` or ``"leaf"``."""
-        return dict.fromkeys(self._inputs, "input") | dict.fromkeys(self._leaves.values(), "leaf")
+        return dict.fromkeys(self._inputs, "input") | dict.fromkeys(self.leaves.values(), "leaf")
 
     def hold(self, index: int, node: Node) -> None:
         """Record which storages a node saves now."""
@@ -412,21 +356,19 @@ class _Memory:
             for saved in node.saved
             if saved.storage is not None and saved.storage_nbytes is not None
         }
-        self._release(index, self._held_by.get(index, _NOTHING) - storages.keys())
-        self._held_by[index] = set(storages)
+        if self._held_by.get(index) == storages:
+            return
+        self.release(index)
+        self._held_by[index] = storages
         for storage, nbytes in storages.items():
-            self._holders.setdefault(storage, set()).add(index)
+            self._holders[storage] += 1
             self._total += nbytes - self._bytes.get(storage, 0)
             self._bytes[storage] = nbytes
 
-    def remove(self, index: int) -> None:
-        self._release(index, self._held_by.pop(index, _NOTHING))
-        self._leaves.pop(index, None)
-        self._gradients_of_leaves.pop(index, None)
-
-    def _release(self, index: int, storages: Set[int]) -> None:
-        for storage in storages:
-            self._holders[storage].discard(index)
+    def release(self, index: int) -> None:
+        """Record that a node saves nothing any more."""
+        for storage in self._held_by.pop(index, ()):
+            self._holders[storage] -= 1
             if not self._holders[storage]:
                 del self._holders[storage]
                 self._total -= self._bytes.pop(storage)
@@ -434,31 +376,28 @@ class _Memory:
     def identities(self) -> Set[int]:
         """Return the identities of all storages that nodes, leaves and variables refer to."""
         named = (storage for storage, _ in self.storages.values())
-        return {*self._holders, *self._leaves.values(), *named}
+        return {*self._holders, *self.leaves.values(), *named}
 
     def held(self) -> tuple[int, int, int]:
         """Return the bytes of activations, leaves and inputs; each storage counts once."""
-        leaves = set(self._leaves.values())
+        leaves = set(self.leaves.values())
         of_leaves = sum(self._bytes.get(storage, 0) for storage in leaves)
         of_inputs = sum(self._bytes.get(storage, 0) for storage in self._inputs - leaves)
         return self._total - of_leaves - of_inputs, of_leaves, of_inputs
 
-    def gradients(self) -> int:
-        """Return the bytes of the gradients of variables and leaves; each storage counts once."""
-        return sum((dict(self._gradients_of_leaves.values()) | self._gradients).values())
+
+def _gradient(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return identity and bytes of the storage of a tensor's gradient; zeros if it has none."""
+    gradient = gradient_of(tensor)
+    return (0, 0) if gradient is None else storage_of(gradient)
 
 
-_NOTHING: frozenset[int] = frozenset()
 _UNNAMED = "a leaf no variable holds"
 
 
 def _first_view(part: SavedTensor | Leaf, label: str, role: str, line: int | None) -> TraceTensor:
     nbytes, dtype = part.storage_nbytes or 0, _dtype(part.dtype) or "unknown"
     return TraceTensor(label, tuple(part.shape or ()), dtype, nbytes, role, line)
-
-
-def _next(node: _torch.LiveNode) -> list[_torch.LiveNode]:
-    return [successor for successor, _ in _torch.edges_of(node) if successor is not None]
 
 
 def _dtype(dtype: torch.dtype | None) -> str | None:

@@ -18,7 +18,7 @@ import dataclasses
 import dis
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any, Self
@@ -263,11 +263,11 @@ class _Recorder:
             self.frame = frame
             self.inside.begin_line()
 
-    def read_inside(self, roots: Iterable[LiveNode]) -> Step:
+    def read_inside(self, roots: Sequence[LiveNode]) -> Step:
         assert self.frame is not None
         return dataclasses.replace(self.read(self.frame, roots=roots), values=())
 
-    def read(self, frame: FrameType, last: bool = False, roots: Iterable[LiveNode] = ()) -> Step:
+    def read(self, frame: FrameType, last: bool = False, roots: Sequence[LiveNode] = ()) -> Step:
         with undisturbed():
             names = namespace(frame)
             modules: dict[int, str] | None = {} if self.calls.wanting else None
@@ -284,7 +284,7 @@ class _Recorder:
             changed=self.live.changed,
             gone=self.live.gone,
             held=self.live.memory.held(),
-            gradients=self.live.memory.gradients(),
+            gradients=self.live.memory.gradients,
             peak=None,
             device=None,
             variables=variables,
