@@ -11,7 +11,7 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import tinycss2
@@ -88,8 +88,9 @@ def usable(text: str, words: set[str]) -> str:
 def possible_rules(rules: Iterable[Node], words: set[str]) -> Iterator[str]:
     for rule in rules:
         if rule.type == "qualified-rule":
-            selectors = [part for part in split(rule.prelude) if possible(part, words)]
-            if selectors:
+            commas = groupby(rule.prelude, lambda token: token == ",")
+            parts = [[*part] for is_comma, part in commas if not is_comma]
+            if selectors := [part for part in parts if possible(part, words)]:
                 prelude = ",".join(tinycss2.serialize(part).strip() for part in selectors)
                 yield f"{prelude}{{{tinycss2.serialize(rule.content)}}}"
         elif rule.type == "at-rule" and rule.lower_at_keyword in ("media", "supports", "layer"):
@@ -98,18 +99,6 @@ def possible_rules(rules: Iterable[Node], words: set[str]) -> Iterator[str]:
                 yield f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}{{{inner_rules}}}"
         elif rule.type == "at-rule" and rule.lower_at_keyword != "charset":
             yield rule.serialize()
-
-
-def split(selectors: Iterable[Node]) -> Iterator[list[Node]]:
-    """Split a list of selectors at its commas."""
-    part: list[Node] = []
-    for token in selectors:
-        if token == ",":
-            yield part
-            part = []
-        elif token.type != "comment":
-            part.append(token)
-    yield part
 
 
 def possible(selector: list[Node], words: set[str]) -> bool:
