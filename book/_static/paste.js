@@ -115,7 +115,7 @@ function repair(answer, evidence, input) {
   const [{ name, tuple } = {}] = evidence.lines;
   const code = (tuple && answer.tuple_code) || answer.code;
   return [
-    create("p", { className: "repair" }, create("strong", {}, "Repair: "), html("span", sentence(answer.repair))),
+    create("p", { className: "repair holds" }, create("strong", {}, "Repair: "), html("span", sentence(answer.repair))),
     ...evidence.lines.slice(0, 3).map(({ line }) => create("p", {}, quote(`At your line ${line.number}: `, line.text))),
     ...(code && (name || !code.includes("NAME"))
       ? [create("pre", { tabIndex: 0 }, code.replaceAll("NAME", name))]
