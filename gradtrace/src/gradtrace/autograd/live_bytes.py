@@ -7,12 +7,13 @@ is kept alive. :class:`DeviceCounters` reads PyTorch's own counters of an accele
 """
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from gradtrace._torch import TorchDispatchMode, storage_identity
+from gradtrace.autograd.tensors import tensors_in
 
 
 class LiveBytes(TorchDispatchMode):
@@ -53,7 +54,7 @@ class LiveBytes(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         result = operation(*args, **(kwargs or {}))
-        for tensor in _tensors(result):
+        for tensor in tensors_in((result,)):
             self.counters.look(tensor.device)
             try:
                 self._count(tensor.untyped_storage())
@@ -116,11 +117,3 @@ class DeviceCounters:
             totals["peak"] += peak if risen else max(largest, allocated)
             self._most[device], self._peaks[device] = allocated, peak
         return totals
-
-
-def _tensors(result: object) -> Iterator[torch.Tensor]:
-    if isinstance(result, torch.Tensor):
-        yield result
-    elif isinstance(result, (tuple, list)):
-        for part in result:
-            yield from _tensors(part)

@@ -1,10 +1,26 @@
-"""Facts about one tensor: whether it has a graph, its gradient, its shape and its storage."""
+"""The tensors in arguments, and facts about one: its graph, gradient, shape and storage."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 
 from gradtrace._torch import coo_indices, coo_values, storage_identity
+
+_NO_KEYWORDS: Mapping[str, Any] = {}
+
+
+def tensors_in(args: Iterable[Any], kwargs: Mapping[str, Any] = _NO_KEYWORDS) -> list[torch.Tensor]:
+    """Return the tensors among the arguments, and in nested lists and tuples among them."""
+    tensors = []
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+        elif isinstance(value, (tuple, list)):
+            tensors += [item for item in value if isinstance(item, torch.Tensor)]
+            if value and isinstance(value[0], (tuple, list)):
+                tensors += tensors_in(value)
+    return tensors
 
 
 def has_graph(tensor: torch.Tensor) -> bool:

@@ -1,6 +1,6 @@
 """The kinds of operations that a strict watch tells apart, and the tensors in their arguments."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from types import FrameType, FunctionType
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from gradtrace.autograd.tensors import tensors_in
 from gradtrace.watching.call_sites import Site
 
 # The meaning of an operation for the record.
@@ -59,22 +60,6 @@ def kind_of(func: Callable[..., Any]) -> str:
     if not isinstance(func, FunctionType) or func.__module__.startswith("torch"):
         KINDS[func] = kind
     return kind
-
-
-_NO_KEYWORDS: Mapping[str, Any] = {}
-
-
-def tensors_in(args: Iterable[Any], kwargs: Mapping[str, Any] = _NO_KEYWORDS) -> list[torch.Tensor]:
-    """Return the tensors among the arguments, and in nested lists and tuples among them."""
-    tensors = []
-    for value in (*args, *kwargs.values()) if kwargs else args:
-        if isinstance(value, torch.Tensor):
-            tensors.append(value)
-        elif isinstance(value, (tuple, list)):
-            tensors += [item for item in value if isinstance(item, torch.Tensor)]
-            if value and isinstance(value[0], (tuple, list)):
-                tensors += tensors_in(value)
-    return tensors
 
 
 _CONVERSIONS = ("bool", "byte", "char", "int", "long", "short", "to", "type", "type_as")

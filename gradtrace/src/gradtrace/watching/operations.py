@@ -26,12 +26,12 @@ import torch
 from gradtrace import _torch, _torch_hooks
 from gradtrace.autograd import frames
 from gradtrace.autograd.frames import Chain, Chains, Location
-from gradtrace.autograd.tensors import storage_of, storages_in
+from gradtrace.autograd.tensors import storage_of, storages_in, tensors_in
 from gradtrace.watching import call_sites, running_sums
 from gradtrace.watching import operation_kinds as kinds
 from gradtrace.watching.call_sites import FAR, NEAR, Site, caller_of, caller_of_apply, outward
 from gradtrace.watching.cut_recorder import CutRecorder
-from gradtrace.watching.operation_kinds import Operation, tensors_in
+from gradtrace.watching.operation_kinds import Operation
 from gradtrace.watching.record import (
     OF_SCALED_TAG,
     SCALED_TAG,

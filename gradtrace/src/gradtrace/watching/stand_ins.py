@@ -7,7 +7,7 @@ from typing import Any
 
 from gradtrace import _torch
 from gradtrace.autograd.frames import STAND_IN
-from gradtrace.watching.operation_kinds import tensors_in
+from gradtrace.autograd.tensors import tensors_in
 
 _OUR_FOLDER = f"{Path(__file__).parent}{os.sep}"
 

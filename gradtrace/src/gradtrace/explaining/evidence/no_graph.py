@@ -13,7 +13,7 @@ from gradtrace import _torch
 from gradtrace.autograd import lost_graph, source
 from gradtrace.autograd.frames import Location, place_of
 from gradtrace.autograd.syntax import reads
-from gradtrace.autograd.tensors import storages_in
+from gradtrace.autograd.tensors import storages_in, tensors_in
 from gradtrace.autograd.traversal import leaves_of, reachable, roots_of, users_of, walk
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence, where_raised
 from gradtrace.explaining.evidence.carriers import (
@@ -28,7 +28,6 @@ from gradtrace.explaining.evidence.modified import names_written
 from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.watching.call_sites import in_forward
 from gradtrace.watching.cuts import Cut
-from gradtrace.watching.operation_kinds import tensors_in
 from gradtrace.watching.record import BackwardCall, freed_by
 
 _INFERENCE = r"(torch\.)?inference_mode(\((mode=)?(True)?\))?"
@@ -223,8 +222,6 @@ class NumpyEvidence(TextEvidence):
 class ReadNumberEvidence(TextEvidence):
     """Evidence about a line under ``vmap`` that reads the number of one sample."""
 
-    sliced_at_a_tensor = False
-
     def __post_init__(self) -> None:
         place = self.began_at = self.raised_at
         statement = place and source.simple_statement(place.file, place.line)
@@ -281,8 +278,6 @@ class StoredEvidence(TextEvidence):
 
 class ScalarEvidence(TextEvidence):
     """Evidence about a tensor of several elements that backward() or grad() was called on."""
-
-    of_inputs = False
 
     def __post_init__(self) -> None:
         frames = [frame for frame, _ in walk_tb(self.exception.__traceback__)]

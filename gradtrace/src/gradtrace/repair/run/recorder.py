@@ -24,7 +24,7 @@ from gradtrace import _torch
 from gradtrace._torch_hooks import AllowRefused
 from gradtrace.autograd import traversal
 from gradtrace.autograd.frames import contents, namespace, reach, user_frames
-from gradtrace.autograd.tensors import storage_of
+from gradtrace.autograd.tensors import storage_of, tensors_in
 from gradtrace.explaining.watcher import explanation_of
 from gradtrace.repair.run.observations import (
     Gradients,
@@ -110,7 +110,7 @@ class Recorder(Listener):
 
     def began(self, call: BackwardCall, outputs: Any) -> None:
         self._depth += 1
-        if self._depth > 1 or {*map(type, _tensors(outputs))} - _PLAIN:
+        if self._depth > 1 or {*map(type, tensors_in((outputs,)))} - _PLAIN:
             return  # inside another call, such as a checkpoint's; or the compiler only traces
         frames = list(user_frames(sys._getframe(1)))
         site = tuple(map(_line_of, frames))
@@ -132,7 +132,7 @@ class Recorder(Listener):
                 number,
                 site,
                 " ".join(linecache.getline(*line[:2]).strip() for line in site[:2]),
-                tuple(map(sample_of, _tensors(outputs)[:4])),
+                tuple(map(sample_of, tensors_in((outputs,))[:4])),
                 Counter(type(node).__name__ for node in operations),
                 min(map(_torch.sequence_nr, operations), default=0),
                 frozenset(leaves.values()),
@@ -290,7 +290,7 @@ class Recorder(Listener):
         self, outputs: Any, operations: Sequence[Any], site: tuple[ProgramLine, ...]
     ) -> Gradients | None:
         """Compute the gradients without the nodes made before the last call from this site."""
-        roots = _tensors(outputs)
+        roots = tensors_in((outputs,))
         leaves = [leaf for leaf, _ in self._leaves.values() if leaf.requires_grad and leaf.is_leaf]
         is_disturbed = any(leaf.retains_grad for leaf, _ in self._leaves.values())
         if is_disturbed or not leaves or any(root.numel() != 1 or root.is_leaf for root in roots):
@@ -402,11 +402,6 @@ def _signs(count: int, device: torch.device) -> torch.Tensor:
     """Return random signs, the same in each process, without the program's random numbers."""
     generator = torch.Generator().manual_seed(count)
     return (torch.randint(0, 2, (count,), generator=generator) * 2 - 1).to(device, torch.int8)
-
-
-def _tensors(outputs: Any) -> list[torch.Tensor]:
-    outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
-    return [output for output in outputs if isinstance(output, torch.Tensor)]
 
 
 def _line_of(frame: FrameType) -> ProgramLine:
