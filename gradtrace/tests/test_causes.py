@@ -8,8 +8,8 @@ import pytest
 
 from gradtrace.explaining.causes import CAUSES, CRITERIA, FACTS, FAMILIES, PATTERNS, family_of
 from gradtrace.explaining.causes.table import filled
+from gradtrace.explaining.diagnose import CLASSES
 from gradtrace.explaining.diagnose import EVIDENCE as GATHERED
-from gradtrace.explaining.diagnose import NAMING_EVIDENCE
 
 FIXES = [(cause, fix) for cause in CAUSES.values() for fix in cause.fixes]
 
@@ -27,7 +27,8 @@ def test_evidence_is_gathered(family):
             name for fix in CAUSES[rule.cause].fixes for name in (*fix.needs, *(fix.proof or ()))
         }
         for name in {fact.removeprefix("not ") for fact in {*rule.facts, *needed}}:
-            kinds = (GATHERED[family], *NAMING_EVIDENCE.values())
+            kinds = [CLASSES[cause.evidence] for cause in CAUSES.values() if cause.evidence]
+            kinds.append(GATHERED[family])
             assert any(
                 hasattr(kind, name) or f"self.{name}" in inspect.getsource(kind) for kind in kinds
             ), name

@@ -502,7 +502,7 @@ def test_a_diagnosis_has_the_lines_and_names_of_its_evidence(monkeypatch):
         found = build_diagnosis("freed", criterion, evidence)
         assert (found.raised_at, found.began_at, found.made_at) == (raised, began, made)
         assert (found.made_through, found.stored_at) == ((caller,), stored)
-        assert (found.error, found.names) == ("RuntimeError: no", {"it": "hidden"})
+        assert (found.error, found.names) == ("RuntimeError: no", {"it": "hidden", "loss": None})
         assert found.strict is observed
 
 
@@ -930,6 +930,9 @@ task(net, torch.ones(1, 3))
         ("sum_of_states_beside_the_loss", "memory.total = memory.total.detach()"),
         ("weights_of_learned_steps", "tensor.detach().requires_grad_() for key, tensor in"),
         ("dropout_of_a_layer_in_place", "set inplace=False in the layer"),
+        ("probe_after_the_step_of_its_encoder", "backward(inputs=list(probe.parameters()))"),
+        ("update_left_out_with_the_step", "call self.scaler.update() in each iteration that"),
+        ("unscaled_after_each_part", "once, after the last backward() of the step"),
         ("value_from_before_the_step", "recompute value with the new weights after the step"),
         ("hidden_states_by_index", "instead of writing into hidden, or read clones of its parts"),
         ("lbfgs_forward_outside_closure", "inside the closure"),

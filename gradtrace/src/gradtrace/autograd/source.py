@@ -32,6 +32,18 @@ def loop_around(frame: FrameType) -> Loop | None:
     return max(loops, key=lambda node: node.lineno, default=None)
 
 
+def is_run_each_time(frame: FrameType, pattern: str) -> bool:
+    """Whether the body of the loop around the running line, or of the function, surely runs a call.
+
+    Only its own statements count, and none after the line if a statement can leave the body there.
+    """
+    body, line = loop_around(frame) or scope_of(frame), frame.f_lineno
+    can_leave = any(isinstance(node, ast.Continue | ast.Return) for node in own_nodes(body))
+    calls = (node for node in getattr(body, "body", ()) if isinstance(node, ast.Expr))
+    reached = (call for call in calls if call.lineno < line or not can_leave)
+    return any(re.search(pattern, ast.unparse(call)) for call in reached)
+
+
 def covers(statement: ast.stmt | ast.expr, line: int) -> bool:
     """Whether the line belongs to the statement or expression."""
     return statement.lineno <= line <= (statement.end_lineno or statement.lineno)

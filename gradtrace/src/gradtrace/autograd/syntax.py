@@ -279,15 +279,8 @@ def written_values(node: ast.AST) -> list[ast.expr]:
     """Return what a node writes in place: the value of an assignment, the arguments of a call."""
     if isinstance(node, ast.Call):
         return [*node.args, *(keyword.value for keyword in node.keywords)]
-    value = value_of(node)
+    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) else None
     return [] if value is None else [value]
-
-
-def value_of(statement: ast.AST) -> ast.expr | None:
-    """Return the value that an assignment assigns."""
-    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
-        return statement.value
-    return None
 
 
 def statements_computing(statements: list[ast.stmt], names: set[str]) -> Iterator[ast.Assign]:

@@ -16,8 +16,8 @@ from gradtrace.autograd.frames import Location, user_frame
 from gradtrace.explaining.causes import CAUSES, CRITERIA, family_of
 from gradtrace.explaining.causes.table import CERTAIN, LIKELY, OBSERVED, UNKNOWN, Criterion
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.evidence import function, modified, no_graph
-from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence, where_raised
+from gradtrace.explaining.evidence import function, modified, no_graph, scaler
+from gradtrace.explaining.evidence.base import Evidence, NoEvidence, where_raised
 from gradtrace.explaining.evidence.reuse import ReuseEvidence
 from gradtrace.watching.record import BackwardCall, Record
 
@@ -28,11 +28,8 @@ EVIDENCE: dict[str, type[Evidence]] = {
     "unused_input": no_graph.AskedEvidence,
     "function": function.FunctionEvidence,
 }
-# For causes that the text decides: the evidence that names the tensor or function involved.
-_CLASSES = {kind.__name__: kind for kind in TextEvidence.__subclasses__()}
-NAMING_EVIDENCE = {
-    name: _CLASSES[cause.evidence] for name, cause in CAUSES.items() if cause.evidence
-}
+# The classes by name: the table has one for each cause that the text decides.
+CLASSES: dict[str, Any] = vars(function) | vars(modified) | vars(no_graph) | vars(scaler)
 # The errors that PyTorch raises outside of a backward pass; the last one is a GradScaler's.
 _KINDS = (RuntimeError, AttributeError, TypeError, ValueError, AssertionError)
 
@@ -66,7 +63,7 @@ def failure(
     facts = record.timeline, outputs, inputs, call, raised_at, frame, error
     try:
         if cause is not None:
-            evidence = NAMING_EVIDENCE.get(cause, Evidence)(*facts)
+            evidence = CLASSES[CAUSES[cause].evidence or "Evidence"](*facts)
             return build_diagnosis(family, Criterion(cause, (), CERTAIN), evidence)
         if not outputs:
             raise NoEvidence
@@ -111,6 +108,6 @@ def build_diagnosis(family: str, criterion: Criterion, evidence: Evidence) -> Di
         facts=facts,
         advice=fix,
         proven=proven,
-        names={key: name for key, name in evidence.names.items() if name is not None},
+        names=evidence.names,
         strict=evidence.timeline.observed,
     )

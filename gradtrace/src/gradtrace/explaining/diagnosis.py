@@ -44,7 +44,7 @@ class Diagnosis:
     facts: tuple[str, ...] = ()
     advice: Fix = CAUSES["unknown"].fixes[-1]
     proven: bool = True
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str | None] = field(default_factory=dict)
     strict: bool = True
 
     @property
@@ -74,7 +74,7 @@ class Diagnosis:
         return text and filled(text, self._names)
 
     @property
-    def _names(self) -> Mapping[str, str]:
+    def _names(self) -> Mapping[str, str | None]:
         return {**_ways_to_watch(), **self.names}
 
     def text(self) -> str:

@@ -93,15 +93,11 @@ def _with_freed_variables(
     with undisturbed():
         roots = set(roots_of(outputs))
         live, links = walk(roots)
-        freed = {
-            node: described.name
-            for node, described in zip(live, describe(live, links), strict=True)
-            if described.state == FREED and node not in roots
-        }
+        nodes = zip(live, describe(live, links), strict=True)
+        freed = {n: node.name for n, node in nodes if node.state == FREED and n not in roots}
     frames = (frame for frame, _ in walk_tb(exception.__traceback__) if is_users(frame.f_code))
     for variable in (variable for frame in frames for variable in reach(namespace(frame))):
-        name = freed.get(grad_fn_of(variable.value))
-        if name is not None:
+        if name := freed.get(grad_fn_of(variable.value)):
             text = f"{variable.name} was made by {name}, whose saved tensors are freed"
             return dataclasses.replace(diagnosis, names={"it": variable.name}, detail=text)
     names = ", ".join(sorted(set(freed.values())))

@@ -40,7 +40,7 @@ def _cause(table: dict[str, Any], name: str) -> Cause:
 _TABLES = [_read(name) for name in ("freed", "modified", "no_graph", "unsupported", "silent")]
 _TABLES += [_errors := _read("errors")]
 _texts = _read("texts")
-FAMILIES, FACTS, KEYS = (_texts[name] for name in ("families", "facts", "keys"))
+FAMILIES, FACTS, KEYS, REPLACEMENTS = _texts.values()
 # PyTorch's error texts, each with its family, and its cause or None if the text decides none.
 PATTERNS = [(*entry, None)[:3] for entry in _errors["patterns"]]
 PATTERNS += [(text["pattern"], "unsupported", name) for name, text in _errors["causes"].items()]

@@ -44,9 +44,9 @@ class Cause:
     fixes: tuple[Fix, ...]
 
 
-def filled(text: str, names: Mapping[str, str]) -> str:
-    """Return a text of the table with these names in place of its ``{it}`` and the like."""
-    return re.sub(r"\{(\w+)(?:\|(.*?))?\}", lambda open: names.get(open[1], open[2]), text)
+def filled(text: str, names: Mapping[str, str | None]) -> str:
+    """Return a text of the table with these names, if known, in place of its ``{it|…}``."""
+    return re.sub(r"\{(\w+)(?:\|(.*?))?\}", lambda open: names.get(open[1]) or open[2], text)
 
 
 @dataclass(frozen=True)

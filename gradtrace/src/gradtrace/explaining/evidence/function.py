@@ -15,7 +15,7 @@ from gradtrace import _torch
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import Location, code_of, innermost_of, is_users, place_of
 from gradtrace.autograd.traversal import roots_of, walk
-from gradtrace.explaining.causes import gradient_counts
+from gradtrace.explaining.causes import REPLACEMENTS, gradient_counts
 from gradtrace.explaining.evidence.base import Evidence, TextEvidence, where_raised
 from gradtrace.watching.call_sites import outward
 from gradtrace.watching.record import BackwardCall, freed_by
@@ -95,7 +95,7 @@ class SecondDerivativeEvidence(TextEvidence):
         if operation is None:
             return
         name = operation[1]
-        replacements = (r for start, r in _REPLACEMENTS.items() if name.startswith(start))
+        replacements = (r for start, r in REPLACEMENTS.items() if name.startswith(start))
         self.names = {"operation": name, "replacement": next(replacements, None)}
         node_name = f"{name.replace('_', '')}backward"
         live = walk(roots_of(self.outputs))[0]
@@ -104,15 +104,6 @@ class SecondDerivativeEvidence(TextEvidence):
         if self.made_at is None:
             places = (source.call_like(file, name) for file in self.files)
             self.made_at = next(filter(None, places), None)
-
-
-# Ways to compute the same with a second derivative.
-_REPLACEMENTS = {
-    "scaled_dot_product": "run the forward pass under sdpa_kernel(SDPBackend.MATH) of"
-    " torch.nn.attention",
-    "cudnn_rnn": "run the forward pass under torch.backends.cudnn.flags(enabled=False)",
-    "cdist": "write the distance as (x.unsqueeze(-2) - y.unsqueeze(-3)).pow(2).sum(-1).sqrt()",
-}
 
 
 class NanEvidence(TextEvidence):
@@ -132,8 +123,6 @@ class NanEvidence(TextEvidence):
 
 class RecomputedEvidence(TextEvidence):
     """Evidence about a checkpoint whose second forward pass saved other tensors than the first."""
-
-    changes_state = draws_elsewhere = calls_a_transform = False
 
     def __post_init__(self) -> None:
         """Name the checkpointed function, its call, and what may differ in its runs."""
@@ -187,8 +176,6 @@ def _checkpointed(error: BaseException) -> Iterator[tuple[Any, CodeType]]:
 
 class ReturnedEvidence(TextEvidence):
     """Evidence about a custom function whose backward returned gradients that do not fit."""
-
-    same_size = other_size = False
 
     def __post_init__(self) -> None:
         """Find the ``return`` line, and the values that it should return."""

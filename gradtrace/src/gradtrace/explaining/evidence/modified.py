@@ -13,18 +13,18 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import lost_graph, source, syntax
-from gradtrace.autograd.frames import Location
+from gradtrace.autograd.frames import Location, module_of
 from gradtrace.autograd.nodes import MODIFIED
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.syntax import written_values
 from gradtrace.autograd.tensors import storage_of, storages_in
-from gradtrace.autograd.traversal import leading_to, leaves_of, roots_of, users_of, walk
+from gradtrace.autograd.traversal import leading_to, leaves_of, roots_of, upstream, users_of, walk
 from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence
 from gradtrace.explaining.evidence.carriers import Holder
 from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.explaining.evidence.reuse import ReuseEvidence
-from gradtrace.watching.record import BackwardCall
+from gradtrace.watching.record import BackwardCall, parameters_of
 
 _MAX_CANDIDATES = 3  # names
 _VIEW = r"(\.(T|data|(detach|flatten|permute|squeeze|t|transpose|unsqueeze|view)\(.*\))|\[.*\])*"
@@ -262,6 +262,22 @@ class ModifiedEvidence(Evidence):
         return Training(self.timeline, self._leaves).one_holds_all
 
     @cached_property
+    def _own(self) -> list[torch.Tensor]:
+        """The parameters of the only optimizer of this loss that has not stepped since."""
+        stepped = {s.optimizer() for s in self.timeline.steps if s.sequence_nr > self.saved_by}
+        optimizers = Training(self.timeline, self._leaves).optimizers
+        own = [parameters_of(optimizer) for optimizer, _ in optimizers if optimizer not in stepped]
+        return own[0] if len(own) == 1 else []
+
+    @property
+    def own_parameters_come_last(self) -> bool:
+        """Whether operations on these parameters use results of others, and never the reverse."""
+        own = {*roots_of(self._own)}
+        owners = {i: {n in own} for i, n in enumerate(self._live) if isinstance(n, _torch.LEAF)}
+        pairs = upstream(owners, self._links)
+        return (False, True) in pairs and (True, False) not in pairs
+
+    @cached_property
     def _older_inputs(self) -> list[Any]:
         """The nodes older than the step through which a newer loss reaches the changed weights."""
         step = self.edit.sequence_nr if self.edit is not None and self.optimizer_wrote else 0
@@ -315,9 +331,10 @@ class ModifiedEvidence(Evidence):
         written = names_written(edit.location for edit in edits)
         written = written or ", ".join(dict.fromkeys(name for *_, name in self._candidates)) or None
         holder = None if self.of_an_element else self.holder
-        if holder is None or (written is not None and not self._is_known_there(holder)):
-            return {"it": written}
-        return {"it": carriers.name_of(self._holders)}
+        known = holder is not None and (written is None or self._is_known_there(holder))
+        name = carriers.name_of(self._holders) if known else written
+        own = module_of(self._own, {*leaves_of(self._live)} - {*self._own})
+        return {"it": name, "own": own}
 
     def _is_known_there(self, holder: Holder) -> bool:
         """Whether the function that made the change knows this variable, or may know its owner."""
@@ -356,11 +373,6 @@ def _is_new(write: source.Write) -> bool:
 
 class LeafEvidence(TextEvidence):
     """Evidence about a leaf or view that was changed or detached in place."""
-
-    by_a_layer = False
-    updates_a_parameter = False
-    value_has_graph = False
-    in_a_loop_over_views = False
 
     def __post_init__(self) -> None:
         *_, (frame, _) = walk_tb(self.exception.__traceback__)

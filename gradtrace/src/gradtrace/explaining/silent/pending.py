@@ -25,7 +25,6 @@ def finding(
     own: str | None = None,
 ) -> Diagnosis:
     """Return a diagnosis of the family ``silent``, with the first fix whose facts hold."""
-    names = {"it": carried_by, "own": own}
     fix = next(fix for fix in CAUSES[cause].fixes if set(fix.needs) <= {*facts})
     return Diagnosis(
         "silent",
@@ -36,7 +35,7 @@ def finding(
         began_at=began_at,
         made_at=made_at,
         advice=fix,
-        names={key: name for key, name in names.items() if name is not None},
+        names={"it": carried_by, "own": own},
     )
 
 
