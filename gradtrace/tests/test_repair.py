@@ -302,6 +302,32 @@ for step in range(3):
     loss.backward()
     opt.step()
 """
+INNER_GRADIENT = f"""{START}
+def slope(x, w, h):
+    h = (x * w).sin()
+    return torch.autograd.grad(h.sum(), x, create_graph=True, materialize_grads=True)[0]
+
+class Slope(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return slope(x, w, x * w)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, w = (tensor.detach().requires_grad_() for tensor in ctx.saved_tensors)
+        with torch.enable_grad():
+            y = slope(x, w, x * w)
+        return torch.autograd.grad(y, (x, w), gradient)
+
+w = nn.Parameter(torch.ones(2))
+opt = torch.optim.SGD([w], 0.1)
+for step in range(3):
+    loss = Slope.apply(torch.randn(4, 2), w).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
 BOTH_CLEARED = f"""{START}
 actor, critic = nn.Linear(3, 2), nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1))
 a_opt = torch.optim.SGD(actor.parameters(), 0.1)
@@ -970,6 +996,20 @@ def test_what_the_samples_of_vmap_share_is_not_divided_between_them(proof):
         "def error", "out = torch.zeros(2)\n\ndef error"
     )
     assert not proof(shared).accepted
+
+
+def test_a_gradient_inside_a_custom_forward_is_recorded_from_its_input_on(proof, launcher):
+    found = proof(INNER_GRADIENT)
+    assert found.accepted[0].candidate.title.startswith("x = x.clone().requires_grad_(); torch.en")
+    text = INNER_GRADIENT.replace("return slope(x, w, x * w)", "return w * (x * w).cos()")
+    twin = launcher.run({launcher.program[0]: text}, RunLimits(found.original.failing_call))
+    assert trains_alike(found.accepted[0].run, twin)
+
+
+def test_recording_does_not_connect_a_detached_input(proof):
+    found = proof(INNER_GRADIENT.replace("h = (x * w).sin()", "h = (x.detach() * w).sin()"))
+    assert not found.accepted
+    assert "not have been used in the graph" in reason(found, "x = x.clone()")
 
 
 def test_losses_of_two_optimizers_are_not_added(proof):

@@ -21,19 +21,14 @@ class Repair:
 CREATE_GRAPH = Repair("create_graph", 10, "the gradient is to be differentiated")
 USE_REENTRANT = Repair("use_reentrant", 10, "checkpointing is to stay")
 NUMBER = Repair("number", 11, "the value is only reported, not trained on")
-CLEAR_GRADIENTS = Repair(
-    "clear_gradients", 11, "each step is to follow its own loss only", compared=False
-)  # a step fails, after backward()
+# A step fails, after backward().
+CLEAR_GRADIENTS = Repair("clear_gradients", 11, "each step follows its own loss", compared=False)
 REGISTER = Repair("register", 11, "the modules are to be trained")
 RETURN_NONE = Repair("return_none", 11, "the other inputs of the function have no gradient")
 RETURN_ORDER = Repair("return_order", 11, "these gradients belong to these inputs")
-RETAIN_GRADIENT = Repair(
-    "retain_gradient", 12, "the gradient of that result is wanted", compared=False
-)
+RETAIN_GRADIENT = Repair("retain_gradient", 12, "the result's gradient is wanted", compared=False)
 REQUIRE_GRADIENT = Repair("require_gradient", 12, "the gradient of that tensor is wanted")
-LEAF = Repair(
-    "leaf", 12, "the values are to be trained, not what they were computed from", cuts=True
-)
+LEAF = Repair("leaf", 12, "the values themselves are to be trained", cuts=True)
 AVERAGE = Repair("average", 12, "the loss is the mean of its elements", keeps=False, compared=False)
 IN_TORCH = Repair("in_torch", 12, "the loss is to train through the result", compared=False)
 PART = Repair("part", 12, "the gradient of that part is wanted")
@@ -50,9 +45,7 @@ NEW_SUM = Repair("new_sum", 16, "each sum is to have its own terms only", keeps=
 TOTAL_ALONE = Repair("total_alone", 17, "the total is the whole objective")
 ADD_ROUNDS = Repair("add_rounds", 19, "all iterations of the loop belong to one step")
 CLEAR = Repair("clear", 20, "each iteration begins with an empty list", keeps=False)
-COMPUTE_AGAIN = Repair(
-    "compute_again", 21, "the value depends on parameters that are trained", keeps=False
-)
+COMPUTE_AGAIN = Repair("compute_again", 21, "the value depends on trained parameters", keeps=False)
 RESET_STATE = Repair("reset_state", 23, "each iteration begins with a new state", keeps=False)
 KEEP_GRADIENT = Repair("keep_gradient", 25, "the value is to be trained")
 MOVE_DETACH = Repair("move_detach", 26, "only that tensor is not to be trained", cuts=True)

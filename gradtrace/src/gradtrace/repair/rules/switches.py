@@ -334,10 +334,9 @@ def without_compile(failure: Failure) -> Iterator[Candidate]:
     """Use the function or module itself, for ``torch.compile(f)``, ``m.compile()``, a decorator."""
     is_compiled = failure.cause in ("double_backward_compiled", "donated_buffers")
     for source in failure.sources if is_compiled else ():
-        decorators = [d for f in source.all(ast.FunctionDef) for d in f.decorator_list]
         for node in source.all(ast.expr):
             match source.code(node).partition("(")[0], node, source.parent(node):
-                case "torch.compile", _, _ if node in decorators:
+                case "torch.compile", _, ast.FunctionDef():
                     edits = source.remove_line(node)
                 case "torch.compile", ast.Call(args=[function, *_]), _:
                     edits = source.replace(node, source.code(function))
@@ -349,12 +348,25 @@ def without_compile(failure: Failure) -> Iterator[Candidate]:
 
 
 def record_in_forward(failure: Failure) -> Iterator[Candidate]:
-    """Run a statement of a custom function's ``forward`` under ``torch.enable_grad()``."""
+    """Run a statement of a custom function's ``forward`` under ``torch.enable_grad()``.
+
+    If it requests a gradient, what reads the input before it is recorded, too.
+    """
+    head = "with torch.enable_grad():"
     for source, node, place in failure.running if "in_a_functions_forward" in failure.facts else ():
         if source.has_own_lines(node):
             title = f"torch.enable_grad() at line {place.line}"
-            edits = source.indent_under("with torch.enable_grad():", [node])
-            yield from edit(kinds.NARROW_REGION, title, edits)
+            yield from edit(kinds.NARROW_REGION, title, source.indent_under(head, [node]))
+        match call_of(source, node, "grad"):
+            case ast.Call(args=[_, ast.Name(name), *_]):
+                suite = [*source.before(node), node]
+                reading = (i for i, statement in enumerate(suite) if name in reads(statement))
+                block = suite[next(reading) :]
+                line = f"{name} = {name}.clone().requires_grad_()"
+                edits = [*source.insert(block[0], before=[line]), *source.indent_under(head, block)]
+                if all(map(source.has_own_lines, block)):
+                    title = f"{line}; torch.enable_grad() from line {block[0].lineno} on"
+                    yield from edit(kinds.NARROW_REGION, title, edits)
 
 
 def twice_differentiable(failure: Failure) -> Iterator[Candidate]:
