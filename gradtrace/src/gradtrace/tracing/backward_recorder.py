@@ -7,9 +7,9 @@ and sees the gradients that it passes on.  The engine frees a node's saved tenso
 so the state that a node leaves is read when the next node begins, or when the call ends.  A node
 that began and never ended is where an error stopped the backward pass.
 
-The hooks' closures contain indices, never a node, because a node that refers to itself through its
-hooks would never be freed.  A backward call inside another one (a reentrant checkpoint, or a hook
-that calls ``backward()``) has its nodes hooked when it begins, since they exist only then.
+The hooks ask the engine for their node and keep none, because a node that refers to itself through
+its hooks would never be freed.  A backward call inside another one (a reentrant checkpoint, or a
+hook that calls ``backward()``) has its nodes hooked when it begins, since they exist only then.
 
 Hooks that run on an accelerator's thread are not seen, because Python traces no calls there.
 """
@@ -63,22 +63,11 @@ class _Call:
     operations: "_RecordedOperations | None" = None
 
 
-@dataclass(eq=False)
-class _HookedNode:
-    """A node that a call of backward may run; ``needed`` are its edges that lead to a node."""
-
-    depth: int  # of the call
-    index: int
-    name: str
-    needed: tuple[bool, ...]
-
-
 @dataclass
 class _Run:
     """The run of one node, from its start until the graph's state after it has been read."""
 
-    node: _HookedNode
-    live: LiveNode
+    node: LiveNode
     run: NodeRun
     recorded: bool
     hooks: list[str]
@@ -204,7 +193,7 @@ class BackwardRecorder:
         with self._unfailing():
             self._flush()
             depth = self._calls.index(call)
-            for running in [run for run in self._running if run.node.depth == depth]:
+            for running in [run for run in self._running if run.run.depth == depth]:
                 self._running.remove(running)
                 if error is not None:
                     self._record(running, None)
@@ -225,55 +214,50 @@ class BackwardRecorder:
 
     def _hook_node(self, call: _Call, node: LiveNode) -> None:
         index = self._live.index_of(node)
-        if index in self._hooked:
-            return
-        self._hooked.add(index)
-        needed = tuple(successor is not None for successor, _ in edges_of(node))
-        hooked = _HookedNode(self._calls.index(call), index, name_of(node), needed)
-        prehook = functools.partial(self._before_node, hooked)
-        posthook = functools.partial(self._after_node, hooked)
-        call.handles += node.register_prehook(prehook), node.register_hook(posthook)
+        if index not in self._hooked:
+            self._hooked.add(index)
+            before = functools.partial(self._before_node, self._calls.index(call))
+            call.handles += node.register_prehook(before), node.register_hook(self._after_node)
 
     # A node of it.
 
-    def _before_node(self, node: _HookedNode, gradients: Sequence[torch.Tensor | None]) -> None:
+    def _before_node(self, depth: int, gradients: Sequence[torch.Tensor | None]) -> None:
         with self._unfailing():
-            self._live.last_run = node.index
-            if node.depth >= len(self._calls):  # of another backward, on a graph that is hooked
+            node = current_node()
+            index = self._live.last_run = self._live.index_of(node)
+            if depth >= len(self._calls):  # of another backward, on a graph that is hooked
                 return
             self._flush()
-            call = self._calls[node.depth]
+            call = self._calls[depth]
             call.nodes += 1
             recorded = bool(self._thread) and call.nodes <= MAX_NODES and self._total < _MAX_STEPS
             received: tuple[str | None, ...] = ()
             written = None
-            live = current_node()
             if recorded:
                 with undisturbed():
                     received = tuple(map(gradient_text, gradients))
-                    if isinstance(live, LEAF):
-                        written = (gradient_text(live.variable.grad), None)
-            run = NodeRun(node.index, received, None, call.number, node.depth, written)
-            self._running.append(_Run(node, live, run, recorded, self._hooks))
+                    if isinstance(node, LEAF):
+                        written = (gradient_text(node.variable.grad), None)
+            run = NodeRun(index, received, None, call.number, depth, written)
+            self._running.append(_Run(node, run, recorded, self._hooks))
             self._hooks = []
 
     def _after_node(
-        self,
-        node: _HookedNode,
-        passed: Sequence[torch.Tensor | None],
-        received: Sequence[torch.Tensor | None],
+        self, passed: Sequence[torch.Tensor | None], received: Sequence[torch.Tensor | None]
     ) -> None:
         with self._unfailing():
+            node = current_node()
             running = next((run for run in reversed(self._running) if run.node is node), None)
             if running is None:
                 return
             running.finished = True
-            state = self._live.states.get(node.index)
+            state = self._live.states.get(running.run.node)
             if state is not None and state.state == HIDDEN and not keeps_graph():
-                current_node().metadata[FREED_UNSEEN_TAG] = True
+                node.metadata[FREED_UNSEEN_TAG] = True
             if running.recorded:
                 with undisturbed():
-                    expected = [g for g, needs in zip(passed, node.needed, strict=False) if needs]
+                    pairs = zip(passed, edges_of(node), strict=False)
+                    expected = [gradient for gradient, (inner, _) in pairs if inner is not None]
                     running.run = replace(running.run, passed=tuple(map(gradient_text, expected)))
 
     def _flush(self) -> None:
@@ -288,13 +272,13 @@ class BackwardRecorder:
     def _record(self, running: _Run, passed: tuple[str | None, ...] | None) -> None:
         if not self._thread:
             return
-        index = running.node.index
+        index = running.run.node
         state_before, bytes_before = self._live.states.get(index), self._held
         written = running.run.written
         with undisturbed():
-            self._live.read_again([running.live])
+            self._live.read_again([running.node])
             if written is not None:
-                written = (written[0], gradient_text(running.live.variable.grad))
+                written = (written[0], gradient_text(running.node.variable.grad))
         step = self._look()
         now = self._live.states.get(index)
         run = replace(
@@ -309,7 +293,7 @@ class BackwardRecorder:
         changed, gone = _difference(self._before, self._live.states)
         self._before = dict(self._live.states)
         self._steps.append(
-            replace(step, changed=changed, gone=gone, node=running.node.name, run=run)
+            replace(step, changed=changed, gone=gone, node=name_of(running.node), run=run)
         )
         self._total += 1
 
