@@ -7,6 +7,7 @@ noticed.  With one layer it would not be, and the update would even come out rig
 import torch
 from torch import nn
 
+from backward_twice.checks.networks import fill, leave_gradients
 from backward_twice.checks.task import Task
 
 
@@ -26,12 +27,9 @@ def _draw(draws):
 
 def _layers(weights):
     """Return the layers, the trunk and both heads; each ``.grad`` has a leftover value."""
-    layers = []
-    for weight in weights.values():
-        layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
-        layer.weight.data.copy_(weight)
-        layer.weight.grad = weight.cos()
-        layers.append(layer)
+    layers = [nn.Linear(*reversed(weight.shape), bias=False) for weight in weights.values()]
+    fill((layer.weight for layer in layers), weights.values())
+    leave_gradients(*layers)
     first, second, head_a, head_b = layers
     return layers, nn.Sequential(first, nn.Tanh(), second, nn.Tanh()), head_a, head_b
 

@@ -9,12 +9,11 @@ from unittest.mock import patch
 from weakref import WeakSet
 
 import torch
-from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.autograd import graph
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_map_only
 
-from gradtrace._torch import current_node  # where the names are that PyTorch does not publish
+from gradtrace._torch import current_node, unwrapped  # names that PyTorch does not publish
 
 
 def rows_of_runs(module):
@@ -48,7 +47,7 @@ def most_held(run):
         references.add(new_reference)
         numbers = {}
         for saved_tensor in (reference.tensor for reference in references):
-            storage = _storage(saved_tensor)
+            storage = unwrapped(saved_tensor).untyped_storage()
             numbers[storage.data_ptr()] = storage.nbytes() // saved_tensor.element_size()
         peak = max(peak, sum(numbers.values()))
         return new_reference
@@ -68,20 +67,13 @@ def saves_beside(inputs, run):
 
     def pack(tensor):
         nonlocal saves_others
-        is_own = _storage(tensor).data_ptr() in input_memory
+        is_own = unwrapped(tensor).untyped_storage().data_ptr() in input_memory
         saves_others |= not (is_own or is_in_backward() or tensor.numel() == 1)
         return tensor
 
     with _watched_saving(pack, lambda tensor: tensor):
         run()
     return saves_others
-
-
-def _storage(tensor):
-    """Return the memory of a tensor, also of one that torch.func has wrapped."""
-    while is_functorch_wrapped_tensor(tensor):
-        tensor = get_unwrapped(tensor)
-    return tensor.untyped_storage()
 
 
 class _Reference:
