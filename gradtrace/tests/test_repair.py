@@ -328,6 +328,19 @@ for step in range(3):
     loss.backward()
     opt.step()
 """
+SKIPPED_UPDATE = f"""{START}
+net = nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+for step in range(4):
+    loss = net(torch.randn(3, 2)).pow(2).mean()
+    opt.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.unscale_(opt)
+    if step != 1:
+        scaler.step(opt)
+        scaler.update()
+"""
 BOTH_CLEARED = f"""{START}
 actor, critic = nn.Linear(3, 2), nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1))
 a_opt = torch.optim.SGD(actor.parameters(), 0.1)
@@ -1010,6 +1023,24 @@ def test_recording_does_not_connect_a_detached_input(proof):
     found = proof(INNER_GRADIENT.replace("h = (x * w).sin()", "h = (x.detach() * w).sin()"))
     assert not found.accepted
     assert "not have been used in the graph" in reason(found, "x = x.clone()")
+
+
+@pytest.mark.parametrize("way", ["if", "continue"])
+def test_a_scaler_is_updated_where_its_step_is_skipped(proof, launcher, way):
+    """The step stays skipped; both programs have the steps of the twin."""
+    skipped = "if step != 1:\n        scaler.step(opt)\n        scaler.update()"
+    jump = "if step == 1:\n        continue\n    scaler.step(opt)\n    scaler.update()"
+    found = proof(SKIPPED_UPDATE if way == "if" else SKIPPED_UPDATE.replace(skipped, jump))
+    assert kinds(found) == ["update_scaler"]
+    text = SKIPPED_UPDATE.replace(skipped, "if step != 1: scaler.step(opt)\n    scaler.update()")
+    twin = launcher.run({launcher.program[0]: text}, RunLimits(found.original.failing_call))
+    assert len(twin.steps) == 3 and trains_alike(found.accepted[0].run, twin)
+
+
+def test_a_scaler_is_not_updated_between_gradients_that_add_up(proof):
+    """Gradients that are still to be added to would be divided by the scale twice."""
+    text = SKIPPED_UPDATE.replace("    opt.zero_grad()\n", "")
+    assert not proof(text.replace(".update()", ".update()\n        opt.zero_grad()")).accepted
 
 
 def test_losses_of_two_optimizers_are_not_added(proof):

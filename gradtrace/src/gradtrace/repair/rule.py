@@ -5,6 +5,7 @@ right is decided by the judge.
 """
 
 import ast
+import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -51,7 +52,11 @@ class Failure:
         self.family = self.diagnosis.get("family")
         self.cause = self.diagnosis.get("cause")
         self.facts = self.diagnosis.get("facts", ())
-        self._sources: dict[str, Source | None] = {}
+        self.files: dict[str, Source] = {}  # the program's, except those that cannot be parsed
+        for path in run.files:
+            with contextlib.suppress(OSError, UnicodeDecodeError, SyntaxError):
+                self.files[path] = Source(path)
+        self.sources = [*self.files.values()]
         self.call = self._call_involved()
         self.lines = run.raised_at or (() if self.call is None else self.call.site)
         callees = ["", *(line.function for line in self.lines)]
@@ -67,31 +72,18 @@ class Failure:
         calls = [c for line in lines for c in self.run.calls if line in {p[:2] for p in c.site}]
         return calls[-1] if calls else None
 
-    def source(self, path: str) -> Source | None:
-        """Return the file, if it is one of the program's and can be parsed."""
-        if path not in self._sources:
-            try:
-                self._sources[path] = Source(path) if path in self.run.files else None
-            except (OSError, UnicodeDecodeError, SyntaxError):
-                self._sources[path] = None
-        return self._sources[path]
-
     @property
     def carried(self) -> list[str]:
         """The names in ``carried_by`` of the diagnosis."""
         names = self.diagnosis.get("carried_by")
         return names.split(", ") if names else []
 
-    @property
-    def sources(self) -> list[Source]:
-        return [*filter(None, map(self.source, self.run.files))]
-
     def at(self, key: str) -> list[Statement]:
         """Return the statements at ``began_at``, ``made_at`` or ``raised_at`` of the diagnosis."""
         return self._at(self.diagnosis.get(key))
 
     def _at(self, place: Mapping[str, Any] | None) -> list[Statement]:
-        source = None if place is None else self.source(place["file"])
+        source = None if place is None else self.files.get(place["file"])
         if place is None or source is None:
             return []
         line = ProgramLine(place["file"], place["line"], "")
@@ -221,7 +213,7 @@ class Failure:
 
     def _statement(self, line: ProgramLine, callee: str) -> Statement | None:
         """Return the statement at a line; of several, the one that calls ``callee`` or backward."""
-        source = self.source(line.file)
+        source = self.files.get(line.file)
         if source is None or not (nodes := source.statements_at(line.line)):
             return None
         calling = (node for node in nodes if call_of(source, node, callee, "backward", "grad"))

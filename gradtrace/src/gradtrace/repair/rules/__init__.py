@@ -42,7 +42,7 @@ def _changed_lines(failure: Failure, candidate: Candidate) -> int:
     """Return the number of lines that an edit changes, removes and adds."""
     count = 0
     for path, text in candidate.edits.items():
-        source = failure.source(path)
+        source = failure.files.get(path)
         old = [] if source is None else source.text.splitlines()
         changes = difflib.SequenceMatcher(None, old, text.splitlines()).get_opcodes()
         count += sum(max(b - a, d - c) for kind, a, b, c, d in changes if kind != "equal")

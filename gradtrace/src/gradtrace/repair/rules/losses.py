@@ -258,8 +258,7 @@ def detach_at_consumer(failure: Failure) -> Iterator[Candidate]:
         for tensor in _operands(failure, statement)[:_MAX_OPERANDS]:
             key = call, source, source.scope_of(node), source.code(tensor)
             groups.setdefault(key, []).append((node, tensor))
-    is_carried = failure.cause == "hidden_state_carried"
-    kind = kinds.DETACH_STATE if is_carried else kinds.DETACH_SHARED
+    kind = kinds.DETACH_STATE if failure.cause == "hidden_state_carried" else kinds.DETACH_SHARED
     for (_, source, _, code), uses in sorted(groups.items(), key=lambda g: len(g[0][-1])):
         edits = [part for _, tensor in uses for part in source.call_method(tensor, "detach")]
         lines = " and ".join(dict.fromkeys(str(tensor.lineno) for _, tensor in uses))

@@ -38,8 +38,7 @@ def make_leaf_earlier(failure: Failure) -> Iterator[Candidate]:
 
 def clear_earlier(failure: Failure) -> Iterator[Candidate]:
     """Clear gradients before the backward calls of a step, not between them and the step."""
-    is_cleared = failure.cause == "scaler_without_gradients"
-    for source, node, _ in failure.running if is_cleared else ():
+    for source, node, _ in failure.running if failure.cause == "scaler_without_gradients" else ():
         for clearing in source.before(node):
             if not isinstance(clearing, ast.Expr) or not call_of(source, clearing, "zero_grad"):
                 continue
@@ -50,6 +49,19 @@ def clear_earlier(failure: Failure) -> Iterator[Candidate]:
                 place = previous if call_of(source, previous, "backward") else place
             if place is not None:
                 yield from _move(kinds.CLEAR_GRADIENTS, source, [clearing], place)
+
+
+def update_scaler_always(failure: Failure) -> Iterator[Candidate]:
+    """Call ``scaler.update()`` after an ``if`` that skips it, or before a ``continue``."""
+    for source, node, _ in failure.at("began_at") if "update_is_skipped" in failure.facts else ():
+        line = source.code(node)
+        for guard in source.around(node, ast.If):
+            edits = [*source.remove(node), *source.insert(guard, after=[line])]
+            title = f"{line} after the if at line {guard.lineno}"
+            yield from edit(kinds.UPDATE_SCALER, title, edits)
+        for jump in source.all(ast.Continue, next(source.loops_around(node), node)):
+            title = f"{line} before line {jump.lineno}"
+            yield from edit(kinds.UPDATE_SCALER, title, source.insert(jump, before=[line]))
 
 
 def make_optimizer_later(failure: Failure) -> Iterator[Candidate]:

@@ -34,10 +34,9 @@ def create_graph(failure: Failure) -> Iterator[Candidate]:
     # Without it, the program runs in the first order, if only the graph is retained.
     question = "is the gradient itself to be differentiated?" if failure.family == "freed" else None
     for group in groups:
-        parts = (single[call].set_keywords(call, create_graph="True") for call in group)
+        edits = [e for c in group for e in single[c].set_keywords(c, create_graph="True")]
         lines = " and ".join(str(call.lineno) for call in group)
         title = f"create_graph=True at line {lines}"
-        edits = [*itertools.chain.from_iterable(parts)]
         yield from edit(kinds.CREATE_GRAPH, title, edits, question)
 
 
@@ -184,8 +183,9 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
             if attribute.attr == "data":
                 code = source.code(attribute.value)
                 title = f"{code} in place of {code}.data"
-                edits = source.replace(attribute, code)
-                yield from edit(kinds.KEEP_GRADIENT, title, edits, question)
+                yield from edit(
+                    kinds.KEEP_GRADIENT, title, source.replace(attribute, code), question
+                )
         yield from _stacked(source, node)
 
 
@@ -385,6 +385,5 @@ def without_inference_mode(failure: Failure) -> Iterator[Candidate]:
     for source in failure.sources if "Inference tensors" in failure.run.error_line else ():
         for mode in source.all(ast.Attribute):
             if mode.attr == "inference_mode":
-                code = f"{source.code(mode.value)}.no_grad"
-                modes += source.replace(mode, code)
+                modes += source.replace(mode, f"{source.code(mode.value)}.no_grad")
     yield from edit(kinds.SWITCH, "torch.no_grad() in place of torch.inference_mode()", modes)
