@@ -37,7 +37,7 @@ class _Comparison(ctypes.Structure):
 
 
 def library() -> ctypes.CDLL:
-    """Return libseccomp with the types of its functions declared."""
+    """Return libseccomp."""
     try:
         loaded = ctypes.CDLL(_LIBRARY)
     except OSError:
@@ -45,20 +45,8 @@ def library() -> ctypes.CDLL:
             errno.ENOENT,
             "libseccomp is not installed (apt install libseccomp2, dnf install libseccomp)",
         ) from None
+    # The only result that is a pointer; all others are ints, as ctypes takes them for.
     loaded.seccomp_init.restype = ctypes.c_void_p
-    loaded.seccomp_init.argtypes = [ctypes.c_uint32]
-    loaded.seccomp_release.argtypes = [ctypes.c_void_p]
-    loaded.seccomp_attr_set.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32]
-    loaded.seccomp_arch_add.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
-    loaded.seccomp_arch_remove.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
-    loaded.seccomp_arch_resolve_name.argtypes = [ctypes.c_char_p]
-    loaded.seccomp_arch_resolve_name.restype = ctypes.c_uint32
-    loaded.seccomp_syscall_resolve_name.argtypes = [ctypes.c_char_p]
-    loaded.seccomp_rule_add_array.argtypes = [
-        *(ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint),
-        ctypes.POINTER(_Comparison),
-    ]
-    loaded.seccomp_export_bpf.argtypes = [ctypes.c_void_p, ctypes.c_int]
     return loaded
 
 
@@ -80,7 +68,7 @@ def compiled(
         OSError: libseccomp is not installed, or cannot compile the list.
     """
     seccomp = library()
-    context = seccomp.seccomp_init(_REFUSE)
+    context = ctypes.c_void_p(seccomp.seccomp_init(_REFUSE))
     if not context:
         raise OSError(errno.EINVAL, "libseccomp: seccomp_init")
     try:
@@ -93,8 +81,9 @@ def compiled(
         for action, calls in ((_ALLOW, allowed), (_GRANT, granted or {})):
             for name, ways in calls.items():
                 number = seccomp.seccomp_syscall_resolve_name(name.encode())
-                if number != _UNKNOWN:
-                    _add(seccomp, context, action, number, ways)
+                for way in ways if number != _UNKNOWN else ():
+                    rule = action, number, len(way), _conditions(way)
+                    _checked(seccomp.seccomp_rule_add_array, context, *rule)
         with tempfile.TemporaryFile() as file:
             _checked(seccomp.seccomp_export_bpf, context, file.fileno())
             file.seek(0)
@@ -103,17 +92,10 @@ def compiled(
         seccomp.seccomp_release(context)
 
 
-def _add(
-    seccomp: ctypes.CDLL, context: int, action: int, number: int, ways: Iterable[Allowed]
-) -> None:
-    for way in ways:
-        arguments = (_Comparison * len(way))(
-            *(
-                _Comparison(argument, _MASKED_EQUAL, mask, value)
-                for argument, (mask, value) in way.items()
-            )
-        )
-        _checked(seccomp.seccomp_rule_add_array, context, action, number, len(way), arguments)
+def _conditions(way: Allowed) -> ctypes.Array[_Comparison]:
+    """Return a condition on a call's arguments as libseccomp takes it."""
+    comparisons = [(n, _MASKED_EQUAL, mask, value) for n, (mask, value) in way.items()]
+    return (_Comparison * len(way))(*comparisons)
 
 
 def _checked(function: ctypes._CFuncPtr, *arguments: object) -> None:
