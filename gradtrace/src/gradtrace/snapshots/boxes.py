@@ -44,17 +44,17 @@ def module_path(node: Node, model: str) -> tuple[str, ...]:
     """Return the path of a parameter's module, ``model`` for the outermost; else an empty path."""
     if node.leaf is None or node.leaf.name is None:
         return ()
-    return module_of(node.leaf.name) or ((model,) if model else ())
+    return module_of(node.leaf.name) or (model,)
 
 
-def scene_of_nodes(nodes: Sequence[Node], links: Sequence[Sequence[int]], model: str = "") -> Scene:
+def scene_of_nodes(nodes: Sequence[Node], model: str) -> Scene:
     leaves = {node.leaf.storage for node in nodes if node.leaf is not None}
     scene_nodes = [
         SceneNode(
             name=node.name,
             label=label_of(node),
             leaf=node.leaf is not None,
-            next=successors,
+            next=node.next,
             order=node.sequence_nr,
             moment=None,
             line=None,
@@ -63,7 +63,7 @@ def scene_of_nodes(nodes: Sequence[Node], links: Sequence[Sequence[int]], model:
             module=module_path(node, model),
             outputs="" if node.leaf else shapes_of(node.outputs),  # a leaf's row says it
         )
-        for node, successors in zip(nodes, links, strict=True)
+        for node in nodes
     ]
     scene_tensors = [
         None

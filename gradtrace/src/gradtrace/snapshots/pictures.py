@@ -52,7 +52,7 @@ class Pictures:
 
     def __init__(self, nodes: Sequence[Node], model: str):
         self._nodes = nodes
-        self._scene = scene_of_nodes(nodes, [node.next for node in nodes], model)
+        self._scene = scene_of_nodes(nodes, model)
         self.drawings = drawings_of(self._scene)
         self._storages = {storage: place for place, storage in enumerate(saved_storages(nodes))}
         leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf}
