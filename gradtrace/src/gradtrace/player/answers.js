@@ -40,31 +40,28 @@ function unfold(name, open) {
     if (fold.dataset.observe === name) fold.open = open;
 }
 
-/** Forget the answers to the questions `asked`, and ask them again. */
-function forget(asked) {
-  for (const [place, name] of asked) {
-    remember(name, null);
+/** Forget the answers that players in these places were given, and ask again. */
+function forget(places) {
+  for (const place of places) {
+    remember(place.dataset.function, null);
     place.gradtrace?.ask();
   }
 }
 
 /** Write a summary of the answers into every `.gradtrace-answers` of the page. */
 export function summarise() {
-  /** @type {[Element, string, string][]} */
-  const asked = [...document.querySelectorAll(".gradtrace[data-question]")].map((place) => [
-    place,
-    place.dataset.function,
-    place.dataset.question,
-  ]);
+  const asked = [...document.querySelectorAll(".gradtrace[data-question]")];
   const all = stored();
-  for (const [, name] of asked) if (all[key(name)]) unfold(name, true);
-  const item = ([, name, prompt]) => {
-    const mark = all[key(name)] ? (all[key(name)].right ? "✓ " : "Look again: ") : "Not answered: ";
-    return element("li", {}, mark, element("a", { href: `#play:${name}` }, ...marked(prompt)));
+  const answerIn = ({ dataset }) => all[key(dataset.function)];
+  for (const place of asked) if (answerIn(place)) unfold(place.dataset.function, true);
+  const item = (place) => {
+    const { function: name, question } = place.dataset;
+    const mark = answerIn(place) ? (answerIn(place).right ? "✓ " : "Look again: ") : "Not answered: ";
+    return element("li", {}, mark, element("a", { href: `#play:${name}` }, ...marked(question)));
   };
   for (const place of document.querySelectorAll(".gradtrace-answers")) {
-    const answered = asked.filter(([, name]) => all[key(name)]);
-    const right = answered.filter(([, name]) => all[key(name)].right);
+    const answered = asked.filter(answerIn);
+    const right = answered.filter((place) => answerIn(place).right);
     const questions = plural(asked.length, "question");
     const sum = answered.length
       ? `You were right in ${right.length} of ${questions} on this page.`

@@ -2,12 +2,13 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+/** Give an element its listeners (`onclick`) and attributes, but for those that are false or missing, and children. */
 function build(made, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else if (value !== false && value != null) made.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children);
+  made.append(...children.filter(Boolean));
   return made;
 }
 

@@ -53,7 +53,7 @@ export class Graph extends Panel {
       this.foot,
     );
     this.box.addEventListener("keydown", (event) => this.key(event));
-    new ResizeObserver(() => this.resized()).observe(this.scroll);
+    new ResizeObserver(() => this.view && !this.zoomed && this.fit()).observe(this.scroll);
   }
 
   setTrace(trace, timeline) {
@@ -71,7 +71,9 @@ export class Graph extends Panel {
     this.index = index;
     this.room = this.stage.clientWidth; // with a scroll bar or without
     this.view = this.laidOut(this.room);
-    const { boxes, tensors: things, edges } = this.view;
+    const { boxes, tensors: things, edges, width, height } = this.view;
+    this.wide = width + 2 * MARGIN;
+    this.high = height + 2 * MARGIN;
     this.boxOf = new Map(boxes.flatMap((box) => box.nodes.map((node) => [node, box])));
     this.thingOf = new Map(things.map((thing) => [thing.tensor, thing]));
     this.boxes = new Map();
@@ -87,8 +89,8 @@ export class Graph extends Panel {
       "svg",
       {
         role: "group",
-        "aria-label": this.view.title || "Graph",
-        viewBox: `${-MARGIN} ${-MARGIN} ${this.view.width + 2 * MARGIN} ${this.view.height + 2 * MARGIN}`,
+        "aria-label": this.view.title,
+        viewBox: `${-MARGIN} ${-MARGIN} ${this.wide} ${this.high}`,
       },
       shape(
         "defs",
@@ -131,9 +133,8 @@ export class Graph extends Panel {
   drawBox(box) {
     const { x, y, width, height, kind, nodes } = box;
     const folded = kind === "group" || kind === "outside" || nodes.length > 1;
-    const rows = Math.max(0, box.rows ?? 0);
     const title = shape("text", { class: "title", x: x + 9, y: y + 20 });
-    const texts = Array.from({ length: rows }, (_, i) => shape("text", { x: x + 9, y: y + 36 + 16 * i }));
+    const texts = Array.from({ length: box.rows }, (_, i) => shape("text", { x: x + 9, y: y + 36 + 16 * i }));
     const ports =
       folded || kind === "leaf"
         ? []
@@ -141,30 +142,29 @@ export class Graph extends Panel {
             const [cx, cy] = port(box, i + 1);
             return shape("circle", { class: "port", cx, cy, r: 3.4 });
           });
-    const parts = [];
-    if (kind === "group") parts.push(shape("rect", { class: "under", x: x + 3, y: y + 3, width, height, rx: 5 }));
-    parts.push(
+    const flags = shape("g", { class: "flags" });
+    const meter = { class: "meter", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 };
+    const bar = kind === "group" && shape("rect", meter);
+    // On either side of the edge: further out a tensor may stand. The box's description says it aloud.
+    const below = (text, side, anchor) => {
+      const place = { x: x + width / 2 + 7 * side, y: y + height + 11, "text-anchor": anchor };
+      return text && shape("text", { class: "made", "aria-hidden": "true", ...place }, text);
+    };
+    const acts = this.interactive("nodes", nodes, () => this.act(box));
+    const group = shape(
+      "g",
+      { class: `box ${kind}`, ...acts },
+      kind === "group" && shape("rect", { class: "under", x: x + 3, y: y + 3, width, height, rx: 5 }),
       shape("rect", { class: "face", x, y, width, height, rx: kind === "leaf" ? 14 : 5 }),
       title,
       ...apart(texts),
       ...ports,
+      bar,
+      box.end && shape("path", { class: "edge", d: `M${x + width / 2} ${y + height}v13m-5 0h10` }),
+      below(box.end && "output", -1, "end"),
+      below(box.outputs, 1, "start"),
+      flags,
     );
-    const flags = shape("g", { class: "flags" });
-    const bar =
-      kind === "group" && rows > 1
-        ? shape("rect", { class: "meter", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 })
-        : null;
-    if (bar) parts.push(bar);
-    if (box.end) parts.push(shape("path", { class: "edge", d: `M${x + width / 2} ${y + height}v13m-5 0h10` }));
-    // On either side of the edge: further out a tensor may stand. The box's description says it aloud.
-    const below = (text, side, anchor) => {
-      const place = { x: x + width / 2 + 7 * side, y: y + height + 11, "text-anchor": anchor };
-      return shape("text", { class: "made", "aria-hidden": "true", ...place }, text);
-    };
-    if (box.end) parts.push(below("output", -1, "end"));
-    if (box.outputs) parts.push(below(box.outputs, 1, "start"));
-    const acts = this.interactive("nodes", nodes, () => this.act(box));
-    const group = shape("g", { class: `box ${kind}`, ...acts }, ...parts, flags);
     this.boxes.set(box, { group, title, texts, ports, flags, bar, folded });
     return group;
   }
@@ -197,7 +197,7 @@ export class Graph extends Panel {
     const inside = this.scroll.contains(this.box.getRootNode().activeElement);
     this.open(view);
     if (inside) this.svg.querySelector("[tabindex='0']")?.focus();
-    this.player.status.textContent = `Inside ${this.view.title || "the whole graph"}.`;
+    this.player.status.textContent = `Inside ${this.view.title}.`;
   }
 
   showCrumbs() {
@@ -206,7 +206,7 @@ export class Graph extends Panel {
     this.crumbs.hidden = this.trace.views.length < 2;
     this.crumbs.replaceChildren(
       ...path.flatMap((k, i) => {
-        const name = this.trace.views[k].title || "whole graph";
+        const name = this.trace.views[k].title;
         const crumb =
           k === this.index
             ? element("span", { "aria-current": "true" }, name)
@@ -337,14 +337,14 @@ export class Graph extends Panel {
             ? shortened(shared ? `${bytes(held)}, ${bytes(shared)} shared` : `${bytes(held)} held`, room)
             : "";
       const share = leaves ? 0 : Math.min(1, held / this.most);
-      bar?.setAttribute("width", Math.max(0, (box.width - 18) * share).toFixed(1));
+      if (bar) bar.setAttribute("width", Math.max(0, (box.width - 18) * share).toFixed(1));
       group.setAttribute("aria-description", describeGroup(box, present, freed, held, some));
       return;
     }
     const node = present[0];
     group.setAttribute("aria-description", describe(this.trace, now, node, changed));
     if (this.trace.nodes[node].leaf) {
-      const tensor = this.tensorOf(node);
+      const { tensor } = this.trace.nodes[node];
       const variable = now.variables.find((row) => row.leaf && row.node === node);
       const value = variable && !variable.value.startsWith("norm") ? variable.value : "";
       const size = tensor === null ? "" : bytes(this.trace.tensors[tensor].nbytes);
@@ -370,10 +370,6 @@ export class Graph extends Panel {
     if (row.state === "freed" && !k) title.textContent = `${shortened(box.title, room - 7)}  freed`;
   }
 
-  tensorOf(leaf) {
-    return this.trace.nodes[leaf].tensor ?? null;
-  }
-
   /** Return the bytes of activations (or of leaves) that nodes hold, and those that another node saved first. */
   heldBy(nodes, now, leaves) {
     const seen = new Map();
@@ -382,7 +378,7 @@ export class Graph extends Panel {
     const counts = (tensor) => tensor == null || inside.has(now.tensors.get(tensor).first);
     for (const node of nodes) {
       if (leaves) {
-        const tensor = this.tensorOf(node);
+        const { tensor } = this.trace.nodes[node];
         if (tensor !== null) seen.set(tensor, this.trace.tensors[tensor].nbytes);
         continue;
       }
@@ -463,7 +459,7 @@ export class Graph extends Panel {
     };
     for (const [{ nodes }, { group }] of this.boxes) {
       const leaves = kind === "tensor" ? nodes.filter((node) => this.trace.nodes[node].leaf) : [];
-      mark(group, kind === "node" ? nodes : leaves.map((leaf) => this.tensorOf(leaf)));
+      mark(group, kind === "node" ? nodes : leaves.map((leaf) => this.trace.nodes[leaf].tensor));
     }
     for (const [{ tensor }, { group }] of this.things) mark(group, kind === "tensor" ? [tensor] : []);
   }

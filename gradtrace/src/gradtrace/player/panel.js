@@ -24,12 +24,11 @@ export class Panel {
     const stored = this.trace.views[this.index];
     if (room !== this.room && !(this.view === stored && this.laidOut(room) === stored)) return this.open(this.index);
     this.fitted = true;
-    const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
-    const across = Math.min((this.scroll.clientWidth - 2) / wide, LARGEST);
+    const across = Math.min((this.scroll.clientWidth - 2) / this.wide, LARGEST);
     const least = room < NARROW ? 1 : READABLE;
-    const height = Math.round(Math.min(Math.max(across, least) * high + 2, highest())); // the panel may be lower
+    const height = Math.round(Math.min(Math.max(across, least) * this.high + 2, highest())); // the panel may be lower
     this.box.style.setProperty("--drawing", `${height}px`);
-    this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), least));
+    this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / this.high), least));
   }
 
   /**
@@ -38,8 +37,8 @@ export class Panel {
    */
   fitWhole() {
     this.zoomed = true;
-    const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
-    this.setScale(Math.min((this.scroll.clientWidth - 2) / wide, (this.scroll.clientHeight - 2) / high, LARGEST));
+    const { clientWidth, clientHeight } = this.scroll;
+    this.setScale(Math.min((clientWidth - 2) / this.wide, (clientHeight - 2) / this.high, LARGEST));
   }
 
   /** @this {import("./graph.js").Graph} */
@@ -58,13 +57,8 @@ export class Panel {
   setScale(scale) {
     this.scale = scale;
     this.svg.style.setProperty("--smallest", `${SMALLEST / Math.max(scale, READABLE)}px`);
-    this.svg.style.width = `${(this.view.width + 2 * MARGIN) * scale}px`;
-    this.svg.style.height = `${(this.view.height + 2 * MARGIN) * scale}px`;
-  }
-
-  /** @this {import("./graph.js").Graph} */
-  resized() {
-    if (this.view && !this.zoomed) this.fit();
+    this.svg.style.width = `${this.wide * scale}px`;
+    this.svg.style.height = `${this.high * scale}px`;
   }
 
   /**

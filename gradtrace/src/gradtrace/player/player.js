@@ -219,7 +219,7 @@ export class Player {
   pickInGraph(kind, id) {
     const wanted = this.locked && this.data.question.kind;
     if (kind === wanted || (kind === "leaf" && wanted === "node")) this.question.pickThere(id);
-    else if (kind === "leaf" && wanted === "tensor") this.question.pickThere(this.graph.tensorOf(id));
+    else if (kind === "leaf" && wanted === "tensor") this.question.pickThere(this.trace.nodes[id].tensor);
     else this.light(kind === "tensor" ? "tensors" : "nodes", [id], true);
   }
 
@@ -354,12 +354,8 @@ export class Player {
       return found < 0 ? option : found;
     });
     if (String(setting) !== String(this.setting)) this.choose(setting);
-    const numbers = Object.fromEntries(
-      ["step", "line", "after"]
-        .filter((name) => name in target)
-        .map((name) => [name, Number(target[name]) - (name === "step" ? 1 : 0)]),
-    );
-    const step = this.timeline.find(numbers);
+    const number = (name, first = 0) => (name in target ? Number(target[name]) - first : undefined);
+    const step = this.timeline.find({ step: number("step", 1), line: number("line"), after: number("after") });
     if (step === null) return;
     this.go(step);
     const { line, ran } = this.trace.steps[this.step];

@@ -65,15 +65,14 @@ function scissorsOn(points, labels, boxes) {
 export function references(trace, now, before, { boxAt, thingAt, alone, labels, boxes }) {
   const drawn = [];
   const ends = new Set();
+  const isNew = (key) => !ends.has(key) && ends.add(key);
   const tie = (kind, node, slot, tensor) => {
     const [box, thing] = [boxAt(node), thingAt(tensor)];
     if (!box || !thing || box === thing) return;
     const single = alone(box);
     if (!single && (thing.kind === "leaf" || thing.kind === "group")) return; // an arrow says so already
     const row = single ? trace.nodes[node].slots.slice(0, slot).filter(({ empty }) => !empty).length + 1 : 1;
-    const key = `${kind} ${box.x} ${box.y} ${row} ${tensor}`;
-    if (ends.has(key)) return;
-    ends.add(key);
+    if (!isNew(`${kind} ${box.x} ${box.y} ${row} ${tensor}`)) return;
     const points = way(port(box, row), thing);
     const made = reference(thing.kind === "leaf" ? `${kind} leaf` : kind, points);
     made.dataset.node = node;
@@ -96,9 +95,7 @@ export function references(trace, now, before, { boxAt, thingAt, alone, labels, 
   for (const variable of now.variables) {
     const [box, thing] = [boxAt(variable.node), thingAt(variable.tensor)];
     if (!box || !thing || box === thing || variable.leaf) continue;
-    const key = `made ${box.x} ${box.y} ${variable.tensor}`;
-    if (ends.has(key)) continue;
-    ends.add(key);
+    if (!isNew(`made ${box.x} ${box.y} ${variable.tensor}`)) continue;
     const from =
       thing.x >= box.x + box.width
         ? [thing.x, thing.y + thing.height - 4]

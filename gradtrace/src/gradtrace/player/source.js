@@ -26,49 +26,38 @@ export class Source {
       for (let line = Number(first); line <= last; line += 1) this.statement.set(line, Number(first));
     }
     const skipped = new Set(trace.skipped ?? []);
-    const items = rows.map((row, i) =>
-      row.number === null ? this.drawRemoved(row, words[i]) : this.drawLine(row, words[i]),
-    );
+    const items = rows.map((row, i) => this.drawRow(row, words[i]));
     for (const number of skipped)
       this.lines.get(number)?.item.classList.add("skipped", ...(skipped.has(number - 1) ? [] : ["first"]));
     this.list.replaceChildren(...items);
     this.lines.values().next().value?.item.setAttribute("tabindex", "0");
   }
 
-  drawLine(row, words) {
+  /** Draw a line, which can be chosen unless an edit removed it. */
+  drawRow(row, words) {
     const { number, text, sign } = row;
+    const isRemoved = number === null;
     const statement = this.statement.get(number) ?? number;
     const mark = element("span", { class: "mark", "aria-hidden": "true" });
     const flags = element("span", { class: "flags" });
+    const about = {
+      role: "button",
+      tabindex: "-1",
+      class: sign && "added",
+      "data-line": number,
+      onclick: () => getSelection().isCollapsed && this.player.pickLine(statement),
+      ...pointedAt(this.player, "line", statement),
+    };
     const item = element(
       "div",
-      {
-        role: "button",
-        tabindex: "-1",
-        class: sign && "added",
-        "data-line": number,
-        onclick: () => getSelection().isCollapsed && this.player.pickLine(statement),
-        ...pointedAt(this.player, "line", statement),
-      },
+      isRemoved ? { class: "removed", "aria-hidden": "true" } : about,
       mark,
-      element("span", { class: "number" }, String(number)),
+      element("span", { class: "number" }, isRemoved ? sign : String(number)),
       " ",
       element("span", { class: "text", style: hang(text) }, ...this.drawText(row, words), flags),
     );
-    this.lines.set(number, { item, mark, flags, sign });
+    if (!isRemoved) this.lines.set(number, { item, mark, flags, sign });
     return item;
-  }
-
-  /** Draw a line that an edit removed; a click undoes the edit. */
-  drawRemoved(row, words) {
-    return element(
-      "div",
-      { class: "removed", "aria-hidden": "true" },
-      element("span", { class: "mark" }),
-      element("span", { class: "number" }, "−"),
-      " ",
-      element("span", { class: "text", style: hang(row.text) }, ...this.drawText(row, words)),
-    );
   }
 
   /** Return the words of a row, with places to click for an edit; the menu offers the same to the keyboard. */
