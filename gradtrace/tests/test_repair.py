@@ -481,6 +481,16 @@ for x in torch.randn(4, 5, 4):
     scaler.step(opt)
     scaler.update()
 """
+CLEARED_WITHOUT_SCALER = f"""{START}
+net = nn.Linear(4, 2)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for step, x in enumerate(torch.randn(12, 5, 4)):
+    loss = net(x).pow(2).mean()
+    loss.backward()
+    if step % 2:
+        opt.zero_grad()
+        opt.step()
+"""
 LEAF_TOO_LATE = f"""{START}
 net = nn.Linear(4, 2).requires_grad_(False)
 x = torch.randn(5, 4)
@@ -799,6 +809,11 @@ def reason(proof: Proof, title: str) -> str:
             "+opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)",
         ),
         (CLEARED_BEFORE_STEP, "clear_gradients", "+    opt.zero_grad()"),
+        (
+            CLEARED_WITHOUT_SCALER,
+            "clear_gradients",
+            "+        opt.step()",
+        ),
         (LEAF_TOO_LATE, "require_gradient", "+    x = x.detach().requires_grad_()"),
         (UPDATED_BY_HAND, "no_grad", "+        b -= 0.1 * b.grad"),
         (FROM_INFERENCE_MODE, "switch", "+@torch.no_grad()"),

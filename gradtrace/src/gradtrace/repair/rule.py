@@ -60,8 +60,7 @@ class Failure:
         self.call = self._call_involved()
         self.lines = run.raised_at or (() if self.call is None else self.call.site)
         callees = ["", *(line.function for line in self.lines)]
-        statements = map(self._statement, self.lines, callees)
-        self.running = [statement for statement in statements if statement is not None]
+        self.running = [*filter(None, map(self._statement, self.lines, callees))]
 
     def _call_involved(self) -> ObservedCall | None:
         """Return the failed call; without an error, the last at ``raised_at`` or ``began_at``."""

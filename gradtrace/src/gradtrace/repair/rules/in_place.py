@@ -241,7 +241,6 @@ def without_gradient(failure: Failure) -> Iterator[Candidate]:
             changed = set().union(*map(changes_in_place, block))
             written = sorted(reads(*block) & failure.variables(statement).keys() - changed)
             names = " and ".join(written)
-            is_update = "updates_a_parameter" in failure.facts
-            asks = bool(written) and not is_update
+            asks = written and "updates_a_parameter" not in failure.facts
             question = f"is {names} not to be trained through this change?" if asks else None
             yield from edit(kinds.NO_GRAD, title, edits, question)

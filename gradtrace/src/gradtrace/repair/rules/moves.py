@@ -10,11 +10,16 @@ from gradtrace.repair.rule import Candidate, Failure, edit
 
 
 def _move(
-    kind: kinds.Repair, source: Source, moved: Sequence[ast.stmt], place: ast.stmt
+    kind: kinds.Repair,
+    source: Source,
+    moved: Sequence[ast.stmt],
+    place: ast.stmt,
+    after: bool = False,
 ) -> Iterator[Candidate]:
     codes = [source.code(statement) for statement in moved]
-    title = f"{codes[-1]}, before line {place.lineno}"
-    yield from edit(kind, title, [*source.remove(*moved), *source.insert(place, before=codes)])
+    where = f"after line {place.end_lineno}" if after else f"before line {place.lineno}"
+    insertion = source.insert(place, after=codes) if after else source.insert(place, before=codes)
+    yield from edit(kind, f"{codes[-1]}, {where}", [*source.remove(*moved), *insertion])
 
 
 def _independent_before(source: Source, node: ast.stmt) -> Iterator[ast.stmt]:
@@ -37,9 +42,10 @@ def make_leaf_earlier(failure: Failure) -> Iterator[Candidate]:
 
 
 def clear_earlier(failure: Failure) -> Iterator[Candidate]:
-    """Clear gradients before the backward calls of a step, not between them and the step."""
-    for source, node, _ in failure.running if failure.cause == "scaler_without_gradients" else ():
-        for clearing in source.before(node):
+    """Clear gradients before a step's backward calls or, if they are elsewhere, after the step."""
+    causes = "gradients_cleared_early", "scaler_without_gradients"
+    for source, node, _ in failure.involved if failure.cause in causes else ():
+        for clearing in source.before(node) if call_of(source, node, "step") else ():
             if not isinstance(clearing, ast.Expr) or not call_of(source, clearing, "zero_grad"):
                 continue
             place = None
@@ -47,8 +53,8 @@ def clear_earlier(failure: Failure) -> Iterator[Candidate]:
                 if call_of(source, previous, "step"):
                     break
                 place = previous if call_of(source, previous, "backward") else place
-            if place is not None:
-                yield from _move(kinds.CLEAR_GRADIENTS, source, [clearing], place)
+            kind, is_after = kinds.CLEAR_GRADIENTS, place is None
+            yield from _move(kind, source, [clearing], place or node, is_after)
 
 
 def update_scaler_always(failure: Failure) -> Iterator[Candidate]:
@@ -56,9 +62,7 @@ def update_scaler_always(failure: Failure) -> Iterator[Candidate]:
     for source, node, _ in failure.at("began_at") if "update_is_skipped" in failure.facts else ():
         line = source.code(node)
         for guard in source.around(node, ast.If):
-            edits = [*source.remove(node), *source.insert(guard, after=[line])]
-            title = f"{line} after the if at line {guard.lineno}"
-            yield from edit(kinds.UPDATE_SCALER, title, edits)
+            yield from _move(kinds.UPDATE_SCALER, source, [node], guard, after=True)
         for jump in source.all(ast.Continue, next(source.loops_around(node), node)):
             title = f"{line} before line {jump.lineno}"
             yield from edit(kinds.UPDATE_SCALER, title, source.insert(jump, before=[line]))
