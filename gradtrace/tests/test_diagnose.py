@@ -930,6 +930,7 @@ task(net, torch.ones(1, 3))
         ("sum_of_states_beside_the_loss", "memory.total = memory.total.detach()"),
         ("weights_of_learned_steps", "tensor.detach().requires_grad_() for key, tensor in"),
         ("dropout_of_a_layer_in_place", "set inplace=False in the layer"),
+        ("weights_in_a_cached_property", "put @property in place of @cached_property in the line"),
         ("probe_after_the_step_of_its_encoder", "backward(inputs=list(probe.parameters()))"),
         ("update_left_out_with_the_step", "call self.scaler.update() in each iteration that"),
         ("unscaled_after_each_part", "once, after the last backward() of the step"),

@@ -5,17 +5,19 @@ entry of a container, or a variable of the loop that is read before it is assign
 is assigned before it is read (``loss``) may hold the same graph, but carries nothing.
 """
 
+import gc
 import inspect
 import re
 from collections import deque
 from collections.abc import Collection, Iterable
-from types import FrameType
+from functools import cached_property
+from types import FrameType, GeneratorType
 from typing import Any, NamedTuple
 
 import torch
 
 from gradtrace._torch import grad_fn_of
-from gradtrace.autograd import source
+from gradtrace.autograd import frames, source
 from gradtrace.autograd.frames import Found, Location, belongs_to_user, contents, files_of
 from gradtrace.autograd.syntax import reads_first
 
@@ -75,6 +77,14 @@ class Holder(NamedTuple):
         return not scoped or loop is not None or source.assigned_at(frame, root) is None
 
 
+def of_generators() -> list[Holder]:
+    """Return the variables of the program's suspended generators that reach tensors."""
+    generators = (o for o in gc.get_objects() if type(o) is GeneratorType and o.gi_suspended)
+    suspended = [g.gi_frame for g in generators if frames.is_users(g.gi_code)]
+    reachable = ((f, frames.reach(frames.namespace(f, forget=True))) for f in suspended if f)
+    return [Holder(*variable, frame) for frame, variables in reachable for variable in variables]
+
+
 def name_of(carriers: Iterable[Holder]) -> str | None:
     """Return the variables' names without indices, each place once; None for no variables."""
     places = _each_place_once(carriers)
@@ -113,6 +123,8 @@ def tensors_of(carriers: Iterable[Holder], as_read: str | None) -> str | None:
 def filled_at(variable: Found | Holder, first: bool = False) -> Location | None:
     """Return the last (or first) line that the source shows to have filled a variable."""
     places: list[Location] = []
+    if place := cached_by(variable):
+        return place
     for name in reversed(re.findall(r"\.([A-Za-z_]\w*)", variable.name)):
         owners = (owner for owner in reversed(variable.owners) if name in dir(owner))
         files = (file for owner in owners for file in files_of(type(owner)))
@@ -134,6 +146,14 @@ def filled_at(variable: Found | Holder, first: bool = False) -> Location | None:
     line = None if variable.owners else source.assigned_at(frame, variable.root)
     assigned = [place for place in places if place.line == line]
     return next(iter((*assigned, *reversed(places))), None)
+
+
+def cached_by(variable: Found | Holder) -> Location | None:
+    """Return the line of the ``@cached_property`` whose value is or holds the tensor, or None."""
+    pairs = zip(variable.owners, _parts(variable.name)[1:], strict=False)
+    members = (inspect.getattr_static(type(o), part.lstrip("."), None) for o, part in pairs)
+    codes = (frames.code_of(m.func) for m in members if isinstance(m, cached_property))
+    return next((Location(c.co_filename, c.co_firstlineno) for c in codes if c is not None), None)
 
 
 def is_set_again(variable: Holder) -> bool:

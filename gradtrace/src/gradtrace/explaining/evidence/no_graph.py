@@ -15,15 +15,9 @@ from gradtrace.autograd.frames import Location, place_of
 from gradtrace.autograd.syntax import reads
 from gradtrace.autograd.tensors import storages_in, tensors_in
 from gradtrace.autograd.traversal import leaves_of, reachable, roots_of, users_of, walk
+from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence, where_raised
-from gradtrace.explaining.evidence.carriers import (
-    Holder,
-    detached,
-    filled_at,
-    name_of,
-    tensors_of,
-    without_index,
-)
+from gradtrace.explaining.evidence.carriers import Holder, name_of, without_index
 from gradtrace.explaining.evidence.modified import names_written
 from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.watching.call_sites import in_forward
@@ -167,8 +161,8 @@ class RefusedEvidence(TextEvidence):
         holders = [v for v in self.variables if v.value is tensor]
         if frame.f_code.co_name != "__deepcopy__":  # then the variable of the call is enough
             holders = [v for v in holders if not v.owners][:1] or holders
-        leaves = detached(holders, as_leaves=True)
-        self.names = {"it": name_of(holders), "detached": detached(holders), "leaves": leaves}
+        detached, leaves = (carriers.detached(holders, as_leaves) for as_leaves in (False, True))
+        self.names = {"it": name_of(holders), "detached": detached, "leaves": leaves}
         cut = self.timeline.cuts.get(tensor) if isinstance(tensor, torch.Tensor) else None
         if cut is not None:
             self.began_at = cut.location
@@ -311,7 +305,7 @@ class AskedEvidence(Evidence):
         if constant is not None and not self.timeline.cuts.computed_without_gradients(constant):
             # What lost its graph may be another tensor, from which this one was computed.
             named = [v for v in self.variables if v.value is constant]
-            self.began_at = next(filter(None, map(filled_at, named)), self.began_at)
+            self.began_at = next(filter(None, map(carriers.filled_at, named)), self.began_at)
         if self.others_take_part and not off:
             self.began_at = self.raised_at
         elif self.cut is None and not off:
@@ -327,7 +321,7 @@ class AskedEvidence(Evidence):
         age = max(map(_torch.sequence_nr, missing), default=-1)
         # Those that are younger than the missing inputs come first.
         in_order = sorted(ages, key=lambda number: (number < age, number))
-        places = (filled_at(ages[number]) for number in in_order)
+        places = (carriers.filled_at(ages[number]) for number in in_order)
         return next((place for place in places if place not in (None, self.raised_at)), None)
 
     @property
@@ -381,5 +375,5 @@ class AskedEvidence(Evidence):
         name = name_of(written or holders)
         last, copy = self.unused and name_of([self.unused]), self.names_of(self._leaves)
         ids = {id(tensor) for tensor in self.of_views}
-        whole = tensors_of((v for v in self.variables if id(v.value) in ids), None)
+        whole = carriers.tensors_of((v for v in self.variables if id(v.value) in ids), None)
         return {"it": name, "last": last or name, "asked": name, "copy": copy, "whole": whole}

@@ -54,6 +54,7 @@ class ReuseEvidence(Evidence):
         self.freeing = self.earlier[self.first]
         self._begin_at(self.freeing)
         self._locate(self._number(self.first))
+        self.variables.extend(carriers.of_generators())
         self.stored_at = self._filled_at([*self.naming, *self.carriers])
 
     def _earlier(self) -> dict[int, BackwardCall]:
@@ -322,6 +323,7 @@ class ReuseEvidence(Evidence):
         origins = {self._origin(node) for node in nodes}
         return all(node in nodes or self._origin(node) in origins for node in others)
 
+    in_a_cached_property = property(lambda self: any(map(carriers.cached_by, self.holders)))
     reads_older_entries = property(lambda self: any(map(carriers.reads_older, self.naming)))
 
     @cached_property
@@ -580,15 +582,11 @@ class ReuseEvidence(Evidence):
         line, leaves = chain and chain.path[0], traversal.leaves_within(_NEAR, node)
         return (type(node), line, leaves) if line or leaves or self.repeated else node
 
-    def _is_scalar(self, i: int) -> bool:
-        outputs = _torch.outputs_of(self.live[i])
-        return len(outputs) == 1 and math.prod(outputs[0].shape) == 1
-
     def _is_scaling(self, i: int) -> bool:
         """Whether the node only scales one-element tensors, or adds them."""
-        return bool(_SUMS.match(self.nodes[i].name)) and all(
-            self._is_scalar(k) for k in (i, *self.links[i]) if self.nodes[k].leaf is None
-        )
+        results = [self.live[k] for k in (i, *self.links[i]) if self.nodes[k].leaf is None]
+        sizes = [[math.prod(o.shape) for o in _torch.outputs_of(node)] for node in results]
+        return bool(_SUMS.match(self.nodes[i].name)) and all(size == [1] for size in sizes)
 
     def _is_summand(self, i: int) -> bool:
         """Whether the node enters this loss through new sums and factors alone."""
