@@ -37,10 +37,10 @@ class Plan:
 
     boxes: list[Box]
     box_of: dict[int, int]
-    outer_boxes: dict[int, Box]
-    links: list[tuple[int, int]]
-    sources: set[int]
-    lives: list[tuple[int, int]]
+    outer_boxes: dict[int, Box] = field(default_factory=dict)
+    links: list[tuple[int, int]] = field(default_factory=list)
+    sources: set[int] = field(default_factory=set)
+    lives: list[tuple[int, int]] = field(default_factory=list)
     tensors: list[TensorBox] = field(default_factory=list)
 
     def key(self) -> object:
@@ -68,8 +68,7 @@ def plan_view(scene: Scene, view: View, around: Plan | None) -> Plan:
         if box.kind == "leaf" or not nodes[last].leaf:
             box.outputs, box.end = nodes[last].outputs, not (nodes[last].leaf or users[last])
     box_of = {node: number for number, box in enumerate(boxes) for node in box.nodes}
-    inner_count = len(boxes)
-    outer_boxes: dict[int, Box] = {}
+    plan = Plan(boxes, box_of)
     links: set[tuple[int, int]] = set()
     # Nodes outside, with the boxes that they meet: what these build on, and what uses them.
     inputs: dict[int, set[int]] = defaultdict(set)
@@ -85,15 +84,16 @@ def plan_view(scene: Scene, view: View, around: Plan | None) -> Plan:
             if j not in box_of:
                 users_outside[j].add(number)
     if around is not None:
-        links |= _stubs(scene, view, boxes, box_of, outer_boxes, around, (inputs, users_outside))
-    sources = {i for i in range(inner_count) if all(scene.nodes[n].leaf for n in boxes[i].nodes)}
+        links |= _stubs(scene, view, plan, around, (inputs, users_outside))
+    plan.links = sorted(links)
     starts = {i for i, _ in links}
-    sources |= {i for i in range(inner_count, len(boxes)) if i not in starts}
-    lives = []
-    for box in boxes:
+    for i, box in enumerate(boxes):
+        only_leaves = all(nodes[node].leaf for node in box.nodes)
+        if i not in starts if box.kind == "outside" else only_leaves:
+            plan.sources.add(i)
         begins, ends = zip(*map(scene.lives.__getitem__, box.nodes), strict=True)
-        lives.append((min(begins), max(ends)))
-    return Plan(boxes, box_of, outer_boxes, sorted(links), sources, lives)
+        plan.lives.append((min(begins), max(ends)))
+    return plan
 
 
 def _box_of(scene: Scene, view: View, member: int | Group) -> Box:
@@ -132,9 +132,7 @@ def _title_within(view: View, title: str) -> str:
 def _stubs(
     scene: Scene,
     view: View,
-    boxes: list[Box],
-    box_of: dict[int, int],
-    outer_boxes: dict[int, Box],
+    plan: Plan,
     around: Plan,
     neighbours: tuple[Mapping[int, set[int]], Mapping[int, set[int]]],
 ) -> set[tuple[int, int]]:
@@ -145,6 +143,7 @@ def _stubs(
     each with the boxes that it is connected to. Returns the links to the stubs.
     """
     inputs, users = neighbours
+    boxes, box_of = plan.boxes, plan.box_of
     one_by_one = all(box.kind != "group" for box in boxes)
     for outside in neighbours:
         # Nodes by the box that they are in; beside single nodes each leaf is one of its own.
@@ -153,7 +152,7 @@ def _stubs(
         homes: dict[int, Box] = {}
         for j, met in outside.items():
             home = around.outer_boxes.get(j) or around.boxes[around.box_of[j]]
-            outer_boxes[j] = homes[id(home)] = home
+            plan.outer_boxes[j] = homes[id(home)] = home
             leaf = j if outside is inputs and one_by_one and scene.nodes[j].leaf else -1
             side[id(home), leaf].add(j)
             meets[id(home), leaf] |= met

@@ -45,13 +45,10 @@ def _title_of(scene: Scene, group: Group, used: set[int]) -> str:
 def _name_after_members(scene: Scene, group: Group) -> str:
     """Derive the title of a group that is neither a module nor a line from its members."""
     titles = [m.title for m in group.members if isinstance(m, Group) and m.kind == "module"]
-
-    def made(node: int) -> bool:
-        return not scene.nodes[node].leaf
-
     if group.kind == "round" and titles:
         # Name operations of no submodule, because their bytes are not the module's.
-        rest = [scene.nodes[m].name for m in group.members if isinstance(m, int) and made(m)]
+        loose_nodes = [scene.nodes[m] for m in group.members if isinstance(m, int)]
+        rest = [node.name for node in loose_nodes if not node.leaf]
         loose_operations = operation_name(rest[0]) if len(rest) == 1 else f"{len(rest)} operations"
         further_titles = [_span(titles[0], title).split(" to ")[1] for title in titles[1:]]
         named = _COMMA.join([titles[0], *further_titles])
@@ -123,7 +120,8 @@ def _name_repetition(scene: Scene, run: Group, items: list[int | Group]) -> _Nam
     if run.kind == "loop":  # over modules
         titles = [".".join(path) for path in paths]
     of = run.recurs
-    if len({*titles}) == count and (of is None or len({*map(_without_call_numbers, titles)}) > 1):
+    called = {re.sub(r" \(call \d+\)", "", title) for title in titles}
+    if len({*titles}) == count and (of is None or len(called) > 1):
         modules = [title.partition(_AND)[0].partition(_COMMA)[0] for title in titles]
         return _Naming(
             f"{_span(modules[0], modules[-1])} × {count}",
@@ -143,11 +141,6 @@ def _name_repetition(scene: Scene, run: Group, items: list[int | Group]) -> _Nam
         [f"{base} ({k})" for k in range(1, count + 1)],
         lambda a, b: f"{base} ({a + 1} to {b + 1})",
     )
-
-
-def _without_call_numbers(title: str) -> str:
-    """Return a title without the numbers of calls: ``model.cell`` of ``model.cell (call 3)``."""
-    return re.sub(r" \(call \d+\)", "", title)
 
 
 def _iteration_of(scene: Scene, item: int | Group, line: int | None) -> int | str | None:
