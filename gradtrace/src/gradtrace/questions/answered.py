@@ -8,7 +8,7 @@ from gradtrace.autograd.nodes import ALIVE, FREED, MODIFIED
 from gradtrace.player.prompt import Choice
 from gradtrace.questions import trace_facts
 from gradtrace.questions.program import Asked, Program, TraceAnswer
-from gradtrace.tracing.steps import TraceData, TraceNode
+from gradtrace.tracing.steps import TraceData, TraceNode, freed_at
 
 NO_LINE = "none"
 NONE_OF_THEM = "none of them"
@@ -110,7 +110,7 @@ class WhatIsFreedNext(Asked):
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         at = self._step(trace)
         states = {state.node: state.state for state in trace.states(at)}
-        freed = trace_facts.freed_at(trace)
+        freed = freed_at(trace)
         steps = {node: freed[node] for node in states if freed.get(node, at) > at}
         if not steps:
             line = trace.steps[at].ran

@@ -4,10 +4,10 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from gradtrace.autograd.nodes import ALIVE, FREED, MODIFIED
+from gradtrace.autograd.nodes import ALIVE, MODIFIED
 from gradtrace.player.outcome import describe_outcome
 from gradtrace.tracing.function_source import parsed
-from gradtrace.tracing.steps import TraceData
+from gradtrace.tracing.steps import TraceData, freed_at
 
 
 def ending(trace: TraceData) -> str:
@@ -101,16 +101,6 @@ def _written(trace: TraceData, visits: Iterable[int]) -> tuple[list[str], list[s
 def few_or_count(names: Sequence[str], what: str) -> str:
     """Join at most two names by "and"; if there are more, return their number and ``what``."""
     return " and ".join(names) if len(names) <= 2 else f"{len(names)} {what}"
-
-
-def freed_at(trace: TraceData) -> dict[int, int]:
-    """Map each node whose saved tensors were freed to the first step at which they were."""
-    steps: dict[int, int] = {}
-    for index, step in enumerate(trace.steps):
-        for state in step.changed:
-            if state.state == FREED:
-                steps.setdefault(state.node, index)
-    return steps
 
 
 def holders_by_tensor(trace: TraceData, at: int) -> dict[int, tuple[list[str], list[str]]]:

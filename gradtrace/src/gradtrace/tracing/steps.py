@@ -230,13 +230,9 @@ class TraceData:
 
         The line is None if the node was freed before the first line, or by a line not recorded.
         """
-        lines: dict[int, int | None] = {}
-        for step in self.steps:
-            recorded = step.line is not None or not self.unrecorded
-            for state in step.changed:
-                if state.state == FREED:
-                    lines.setdefault(state.node, step.ran if recorded else None)
-        return lines
+        unrecorded = len(self.steps) - 1 if self.unrecorded else None
+        steps = freed_at(self).items()
+        return {node: None if at == unrecorded else self.steps[at].ran for node, at in steps}
 
     def states(self, step: int) -> tuple[NodeState, ...]:
         """Return the state of each node that is alive at a step, in the order of ``nodes``.
@@ -270,3 +266,13 @@ class TraceData:
     def __repr__(self) -> str:
         end = f"{self.error.type} on line {self.error.line}" if self.error else "no error"
         return f"{type(self).__name__}({self.function}, {len(self.steps)} steps, {end})"
+
+
+def freed_at(trace: TraceData) -> dict[int, int]:
+    """Map each node whose saved tensors were freed to the first step at which they were."""
+    steps: dict[int, int] = {}
+    for index, step in enumerate(trace.steps):
+        for state in step.changed:
+            if state.state == FREED:
+                steps.setdefault(state.node, index)
+    return steps

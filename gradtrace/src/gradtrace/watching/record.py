@@ -16,7 +16,7 @@ import warnings
 import weakref
 from array import array
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, TypeVar
@@ -337,8 +337,7 @@ class Timeline:
 
     def calls_since(self, number: int) -> list[BackwardCall]:
         """Return call ``number`` and the calls after it, in order."""
-        newer = itertools.takewhile(lambda call: call.number >= number, reversed(self.calls))
-        return [*newer][::-1]
+        return [call for call in self.calls if call.number >= number]
 
     def call_after(self, number: int | None) -> BackwardCall | None:
         """Return the first call after call ``number``, or the last call of all if it is None.
@@ -439,11 +438,12 @@ class Timeline:
         """
         steps = (
             Modification(s.location, s.sequence_nr, None, s.last_call, True, path=s.path)
-            for s in _since(sequence_nr, self.steps)
+            for s in self.steps
+            if s.sequence_nr > sequence_nr
             if s.changed(storage) and not (custom and s.in_forward)
         )
-        edits = [*_since(sequence_nr, self._edits.get(storage, ())), *steps]
-        return iter(sorted(edits, key=lambda edit: edit.sequence_nr))
+        edits = (e for e in self._edits.get(storage, ()) if e.sequence_nr > sequence_nr)
+        return iter(sorted((*edits, *steps), key=lambda edit: edit.sequence_nr))
 
     def edits_of(self, address: int, since: int) -> Iterator[Modification]:
         """Yield the modifications of memory at this address since operation number ``since``."""
@@ -511,12 +511,6 @@ class Record:
             timeline = self._threads.timeline = Timeline()
             self.threads = next(self._count)
         return timeline
-
-
-def _since(sequence_nr: int, entries: Sequence[Any]) -> list[Any]:
-    """Return the entries since operation ``sequence_nr``, in order."""
-    newer = itertools.takewhile(lambda entry: entry.sequence_nr > sequence_nr, reversed(entries))
-    return [*newer][::-1]
 
 
 def _latest(table: dict[int, deque[T]], key: int, keys: int, entries: int) -> deque[T]:
