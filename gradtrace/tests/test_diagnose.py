@@ -506,6 +506,20 @@ def test_a_diagnosis_has_the_lines_and_names_of_its_evidence(monkeypatch):
         assert found.strict is observed
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_two_calls_on_one_line_are_two_calls(run, strict):
+    source = """
+z, heads = nn.Linear(3, 4)(torch.randn(5, 3)).tanh(), [nn.Linear(4, 1), nn.Linear(4, 1)]
+def step(head):
+    loss = head(z).pow(2).mean()
+    loss.backward()
+step(heads[0]); step(heads[1])
+"""
+    found = run(_HEAD + source, strict=strict).found
+    assert (found.cause, "add them" in found.fix) == ("shared_subgraph", True)
+    assert [place.text for place in found.began_through] == ["step(heads[0]); step(heads[1])"]
+
+
 def test_a_cause_of_several_families_has_that_of_the_error():
     assert CAUSES["function_computes_in_forward"].family is None
     assert decide("no_graph", _Holding("computed_in_forward")).family == "no_graph"

@@ -168,11 +168,10 @@ def parting(
     The lines begin with the innermost one. If its function is not in the other path, or has the
     same callers there, no other line follows.
     """
-    ways = [dict(_with_line(*pair) for pair in way.items()) for way in (path, other)]
-    parted = {code for code, line in ways[0].items() if ways[1].get(code) != line}
+    parted = {code for code, instruction in path.items() if other.get(code) != instruction}
     lines, code = list[Location](), None
-    for code in reversed(ways[0]):
-        lines.append(Location(code.co_filename, ways[0][code]))
+    for code in reversed([*path]):
+        lines.append(Location(code.co_filename, _with_line(code, path[code])[1]))
         parted.discard(code)
         if code not in other or not parted:
             break
@@ -229,10 +228,10 @@ class Chain:
 
     @functools.cached_property
     def path(self) -> tuple[tuple[CodeType, int], ...]:
-        """The innermost line of each function: the same tuple at every depth of a recursion."""
+        """The innermost instruction of each function: the same at every depth of a recursion."""
         innermost: dict[CodeType, int] = {}
-        for code, line in self.lines:
-            innermost.setdefault(code, line)
+        for code, instruction in zip(self._codes, self._instructions, strict=True):
+            innermost.setdefault(code, instruction)
         return tuple(innermost.items())
 
 

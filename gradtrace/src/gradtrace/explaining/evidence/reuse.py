@@ -579,7 +579,7 @@ class ReuseEvidence(Evidence):
     def _origin(self, node: _torch.LiveNode) -> Any:
         """Return a key that is equal for a node and its counterparts in other iterations."""
         chain = self.timeline.lines.find(_torch.sequence_nr(node))
-        line, leaves = chain and chain.path[0], traversal.leaves_within(_NEAR, node)
+        line, leaves = chain and chain.lines[0], traversal.leaves_within(_NEAR, node)
         return (type(node), line, leaves) if line or leaves or self.repeated else node
 
     def _is_scaling(self, i: int) -> bool:
