@@ -491,6 +491,7 @@ for step, x in enumerate(torch.randn(12, 5, 4)):
         opt.zero_grad()
         opt.step()
 """
+NEVER_CLEARED = CLEARED_WITHOUT_SCALER.replace("opt.zero_grad()", "steps = step")
 LEAF_TOO_LATE = f"""{START}
 net = nn.Linear(4, 2).requires_grad_(False)
 x = torch.randn(5, 4)
@@ -1056,6 +1057,13 @@ def test_a_scaler_is_not_updated_between_gradients_that_add_up(proof):
     """Gradients that are still to be added to would be divided by the scale twice."""
     text = SKIPPED_UPDATE.replace("    opt.zero_grad()\n", "")
     assert not proof(text.replace(".update()", ".update()\n        opt.zero_grad()")).accepted
+
+
+def test_gradients_that_add_up_between_two_steps_are_cleared_after_each(proof):
+    found = proof(NEVER_CLEARED)
+    assert [one.candidate.title for one in found.accepted] == ["opt.zero_grad() after line 13"]
+    cleared = reason(found, "opt.zero_grad() before line")
+    assert cleared == "runs, but the gradient of loss is cleared before a step uses it"
 
 
 def test_losses_of_two_optimizers_are_not_added(proof):

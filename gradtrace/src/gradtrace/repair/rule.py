@@ -125,9 +125,6 @@ class Failure:
             computing |= {node, *statements_computing(source.before(node), reads(node))}
         return computing
 
-    def _tensors(self, statement: Statement) -> set[str]:
-        return {name for name, kind in self.variables(statement).items() if kind == "tensor"}
-
     @property
     def cached(self) -> list[Statement]:
         """The statements at ``made_at`` and those that assign their result to a tensor.
@@ -140,19 +137,18 @@ class Failure:
         for statement in itertools.chain(*callers):
             if tensors & {name.rpartition(".")[2] for name in writes(statement.node)}:
                 statements.setdefault(statement.node, statement)
+        functions = [
+            f for s in self.running if isinstance(f := s.source.scope_of(s.node), Function)
+        ]
+        users: list[tuple[Statement, ast.stmt, list[ast.stmt]]]
+        users = [(s, loop, [loop]) for s, loop in self.loops]
+        users += ((s, s.node, [*functions]) for s in self.running[1:])
         # They assign what a following loop, or function that is called, reads but does not assign.
-        used: list[tuple[Statement, ast.stmt, set[str]]] = []
-        if self.family == "freed":
-            used += ((s, loop, self._tensors(s) - writes(loop)) for s, loop in self.loops)
-            scopes = (s.source.scope_of(s.node) for s in self.running)
-            functions = [scope for scope in scopes if isinstance(scope, Function)]
-            used += (
-                (s, s.node, self._tensors(s) & (reads(s.node, *functions) - writes(*functions)))
-                for s in self.running[1:]
-            )
-        for statement, user, variables in used:
+        for statement, user, parts in users if self.family == "freed" else ():
+            types = self.variables(statement)
+            read = {x for x in reads(user, *parts) - writes(*parts) if types.get(x) == "tensor"}
             for node in statement.source.before(user):
-                if isinstance(node, ast.Assign) and writes(node) & variables:
+                if isinstance(node, ast.Assign) and writes(node) & read:
                     line = statement.line._replace(line=node.lineno)
                     statements.setdefault(node, Statement(statement.source, node, line))
         return list(statements.values())

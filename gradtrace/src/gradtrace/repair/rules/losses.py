@@ -173,7 +173,10 @@ def _added_in_loop(failure: Failure, statement: Statement, loop: Loop) -> Iterat
 
 
 def clear_gradients(failure: Failure) -> Iterator[Candidate]:
-    """Insert ``opt.zero_grad()`` before each backward call after which ``opt`` steps."""
+    """Insert ``opt.zero_grad()`` before a backward call after which ``opt`` steps, or after a step.
+
+    Between two steps, the gradients of several backward calls may add up.
+    """
     causes = "gradient_leaks", "gradients_not_cleared"
     for source, actions in _blocks(failure) if failure.cause in causes else ():
         for first, second in itertools.pairwise(a for a in actions if a.kind != "zero_grad"):
@@ -182,6 +185,13 @@ def clear_gradients(failure: Failure) -> Iterator[Candidate]:
                 edits = source.insert(first.node, before=[line])
                 title = f"{line} before line {first.node.lineno}"
                 yield from edit(kinds.CLEAR_GRADIENTS, title, edits)
+    for source, node, place in failure.at("raised_at") if failure.cause == causes[1] else ():
+        for call in source.all(ast.Call, node):
+            if method_called(call) == "step" and isinstance(call.func, ast.Attribute):
+                optimizer = [*call.args, call.func.value][0]  # of scaler.step(opt), opt
+                line = f"{source.code(optimizer)}.zero_grad()"
+                edits = source.insert(node, after=[line])
+                yield from edit(kinds.CLEAR_GRADIENTS, f"{line} after line {place.line}", edits)
 
 
 def order_steps(failure: Failure) -> Iterator[Candidate]:

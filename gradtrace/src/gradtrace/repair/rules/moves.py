@@ -1,7 +1,7 @@
 """Repairs that move a statement, but never across one that its operands depend on."""
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from gradtrace.autograd.syntax import DRAWS, changes_in_place, reads, statements_computing, writes
 from gradtrace.repair import kinds
@@ -10,11 +10,7 @@ from gradtrace.repair.rule import Candidate, Failure, edit
 
 
 def _move(
-    kind: kinds.Repair,
-    source: Source,
-    moved: Sequence[ast.stmt],
-    place: ast.stmt,
-    after: bool = False,
+    kind: kinds.Repair, source: Source, moved: list[ast.stmt], place: ast.stmt, after: bool = False
 ) -> Iterator[Candidate]:
     codes = [source.code(statement) for statement in moved]
     where = f"after line {place.end_lineno}" if after else f"before line {place.lineno}"
