@@ -809,6 +809,17 @@ class Trainer:
     assert own == "loss_ae.backward(inputs=list(self.ae.parameters()))"
 
 
+def test_calls_on_a_name_that_is_assigned_again_are_all_limited(list_candidates):
+    text = (
+        "g_loss.backward()\nopt_g.step()\n"
+        "d_loss = f(real)\nd_loss.backward()\nopt_d.step()\n"
+        "d_loss = f(fake)\nd_loss.backward()\nopt_d.step()\n"
+    )
+    listed = list_candidates(text, 1, family="silent", cause="gradient_leaks", began_at=1)
+    limited = [text for one in listed for text in one.edits.values() if "inputs=" in text]
+    assert {text.count("inputs=") for text in limited} == {1, 3}
+
+
 def test_a_repair_that_leaves_a_checkpoint_out_comes_last_and_tells_its_price(list_candidates):
     text = "h = f(x)\nh = checkpoint(block, h, use_reentrant=True)\nh.sum().backward()\n"
     listed = list_candidates(text, 3, family="checkpoint", cause="checkpoint_differs", began_at=2)

@@ -211,7 +211,8 @@ def order_steps(failure: Failure) -> Iterator[Candidate]:
         if early and len(calls) > 1:
             title = f"{'; '.join(lines)} behind {last.receiver}.backward()"
             yield from edit(kinds.STEP_LATER, title, moved)
-        limited: dict[str, list[Edit]] = {}
+        titles: list[str] = []
+        edits: list[Edit] = []
         began = {statement.node for statement in failure.at("began_at")}
         for action, optimizer in _optimizers_of_losses(source, actions):
             parameters = _parameters(source, optimizer, action.node)
@@ -220,14 +221,14 @@ def order_steps(failure: Failure) -> Iterator[Candidate]:
             is_shared = action is not last and failure.cause != "gradient_leaks"
             retains = is_shared or keyword(action.call, "retain_graph") is not None
             keywords = {"inputs": parameters} | ({"retain_graph": "True"} if retains else {})
-            limited[title] = source.set_keywords(action.call, **keywords)
+            limited = source.set_keywords(action.call, **keywords)
             if failure.cause == "gradient_leaks" and action.node in began:
-                yield from edit(kinds.OWN_INPUTS, title, limited[title])
-        title = "; ".join(limited)
-        edits = [*itertools.chain.from_iterable(limited.values())]
+                yield from edit(kinds.OWN_INPUTS, title, limited)
+            titles, edits = [*titles, title], [*edits, *limited]
+        title = "; ".join(titles)
         if early:
             yield from edit(kinds.OWN_INPUTS, f"{title}, steps as they are", edits)
-        if limited:
+        if titles:
             yield from edit(kinds.OWN_INPUTS, title, [*edits, *(moved if early else [])])
 
 
