@@ -61,13 +61,10 @@ def _question_of_mean(statement: Statement) -> str | None:
     if call is None or not isinstance(call.func, ast.Attribute):
         return None
     loss = source.code(call.func.value)
-    values = [
-        n.value
-        for n in source.before(statement.node)
-        if isinstance(n, ast.Assign) and loss in writes(n) and loss in reads(n.value)
-    ]
-    # In a sum, each term keeps its weight.
-    text = source.code(values[-1]) if values else f"{loss} + …"
+    text = f"{loss} + …"  # in a sum, each term keeps its weight
+    for node in source.before(statement.node):
+        if isinstance(node, ast.Assign) and loss in writes(node) and loss in reads(node.value):
+            text = source.code(node.value)
     is_sum = text.startswith(f"{loss} + ") or text.endswith(f" + {loss}")
     return None if is_sum else f"is {loss}, a running mean, to be trained, not its newest term?"
 
@@ -336,9 +333,7 @@ def detach_constants(failure: Failure) -> Iterator[Candidate]:
         local = [name for name in names if name in types and name not in writes(loop)]
         lines = [_DETACHED[types[name]].format(name) for name in local]
         making = [node for node in source.before(loop) if writes(node) & {*local}]
-        edits = (
-            source.insert(making[-1], after=lines) if making else source.insert(loop, before=lines)
-        )
+        edits = source.insert(making[-1], after=lines) if making else source.insert(loop, lines)
         yield from edit(kinds.DETACH, f"detach {' and '.join(local)}", edits, question)
     is_untrained, origins = "never_trained" in failure.facts, failure.at("made_at")
     # A state that a loss trains through is no constant, unless it is updated in place: an average.
