@@ -126,10 +126,9 @@ def main(descriptor: int, seconds: float) -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
             outcome = {"gave": function()}
-        except Rejected as why:
-            outcome = {"raised": "Rejected", "arguments": [str(why)]}
-        except GradingError as why:
-            outcome = {"raised": "GradingError", "arguments": [str(why)]}
+        except (Rejected, GradingError) as why:
+            kind = "Rejected" if isinstance(why, Rejected) else "GradingError"
+            outcome = {"raised": kind, "arguments": [str(why)]}
         except OSError as why:
             place = why.filename and os.fsdecode(why.filename)
             arguments = [why.errno, why.strerror or str(why), place]

@@ -14,7 +14,7 @@ program may have its own ``json``. Annotations that Python would evaluate are qu
 """
 
 # Not pathlib and not contextlib.
-# ruff: noqa: PTH100, PTH118, PTH120, SIM105
+# ruff: noqa: PTH100, PTH120, SIM105
 
 import atexit
 import os
@@ -123,15 +123,13 @@ def _import_gradtrace() -> None:
     if "gradtrace" in sys.modules:
         return
     # Not at the top: most programs that Python starts never import torch.
-    import importlib.util
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
 
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    spec = importlib.util.spec_from_file_location(
-        "gradtrace", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
-    )
-    assert spec is not None and spec.loader is not None  # the name ends in .py
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gradtrace"] = module
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    spec = PathFinder.find_spec("gradtrace", [folder])
+    assert spec is not None and spec.loader is not None  # this file lies in it
+    module = sys.modules["gradtrace"] = module_from_spec(spec)
     spec.loader.exec_module(module)
 
 

@@ -6,7 +6,6 @@ watches. When the last watch ends, PyTorch is as it was.
 """
 
 import itertools
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from gradtrace import _torch, _torch_hooks
-from gradtrace.autograd.frames import Location, raised_by_the_program, user_frames
+from gradtrace.autograd.frames import raised_by_the_program, user_location, user_path
 from gradtrace.autograd.nodes import FREED
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.traversal import (
@@ -111,10 +110,8 @@ class Engine:
     def _before(
         self, outputs: Any, keep_graph: bool, create_graph: bool, inputs: Sequence[Any]
     ) -> tuple[BackwardCall, Any, Sequence[Any]]:
-        frames = list(user_frames(sys._getframe(1)))
-        location = Location.of(frames[0]) if frames else None
-        call = BackwardCall(next(self._numbers), location, _torch.next_sequence_nr())
-        call.path = {frame.f_code: frame.f_lasti for frame in reversed(frames)}
+        call = BackwardCall(next(self._numbers), user_location(), _torch.next_sequence_nr())
+        call.path = user_path()
         call.recorded = torch.is_grad_enabled()
         call.inference = torch.is_inference_mode_enabled()
         call.creates_graph, call.keeps_graph = create_graph, keep_graph
