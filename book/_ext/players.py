@@ -1,9 +1,9 @@
 """Players on the book's pages: one front end for all, links into them, the sum of the answers.
 
 A notebook stores the front end once, with its first player.  On the site it is a file of its own,
-taken from there and named after its content, so a page with ten players loads it once and the
-next page finds it in the browser's cache.  It is a classic script, since a browser loads no module
-from a page that was opened as a file.
+taken from there, so a page with ten players loads it once and the next page finds it in the
+browser's cache.  It is a classic script, since a browser loads no module from a page that was
+opened as a file.
 
 ``[words](#play:FUNCTION:after=9)`` leads into a player of the page; a link that leads nowhere is a
 warning.  A page that asks gets a place for the sum of its answers (which the front end fills) and,
@@ -11,8 +11,6 @@ on paper only, the answers themselves.  Content below a question that reveals it
 the front end unfolds it once there is an answer, ``_static/folds.js`` below a quiz.
 """
 
-import functools
-import hashlib
 import html
 import json
 import re
@@ -37,6 +35,7 @@ DATA = re.compile(r'(<script type="application/json">)(.*?)(</script>)', re.S)
 # What a classic script cannot have: "export default {…};", "export {…};", "export " before a name.
 EXPORTS = re.compile(r"^export (?:default\b[^;]*;|\{[^}]*\};?|)", re.M)
 PLAY = "play:"
+SCRIPT = "player.js"
 
 
 def players(document: nodes.document) -> Iterator[nodes.raw]:
@@ -88,34 +87,29 @@ def unknown(target: str, sources: dict[str, dict[str, str]]) -> str | None:
 
 
 def one_front_end(app: Sphinx, document: nodes.document, docname: str) -> None:
-    """Move the front end from the players to a file, and append a summary of the questions."""
+    """Leave the front end out of the players, and append a summary of the questions."""
     if app.builder.format != "html":
         return
     questions = []
-    plays = False
     for node in players(document):
-        plays = True
+        document["plays"] = True
         text = FRONT_END.sub("", node.astext(), count=1).replace(JOIN, "")
         node.children = [nodes.Text(text)]
         node.rawsource = text
         if question := data_of(text).get("question"):
             questions.append(question)
-    document["player_scripts"] = [write_front_end(app)] if plays else []
     if questions:
         (document.children[-1] if document.children else document).append(summary(questions))
 
 
-def write_front_end(app: Sphinx) -> str:
-    """Write the front end that the notebooks store as a script file; return its name."""
+def write_front_end(app: Sphinx) -> None:
+    """Write the front end that the notebooks store as a script file."""
     script = f"(() => {{\n{EXPORTS.sub('', stored_front_end(Path(app.srcdir)))}\n}})();\n"
-    name = f"player-{hashlib.sha256(script.encode()).hexdigest()[:8]}.js"
-    path = Path(app.outdir, "_static", name)
+    path = Path(app.outdir, "_static", SCRIPT)
     path.parent.mkdir(exist_ok=True)
     path.write_text(script, encoding="utf-8")
-    return name
 
 
-@functools.cache
 def stored_front_end(source: Path) -> str:
     """Return the front end that the first notebook with a player stores; all store the same."""
     for path in sorted(source.glob("notebooks/*.ipynb")):
@@ -202,12 +196,13 @@ def summary(questions: list[dict[str, Any]]) -> nodes.raw:
 def add_scripts(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
-    for name in doctree.get("player_scripts", ()) if doctree else ():
-        app.add_js_file(name, loading_method="defer")
+    if doctree and doctree.get("plays"):
+        app.add_js_file(SCRIPT, loading_method="defer")
 
 
 def setup(app: Sphinx) -> None:
     app.add_transform(PlayLinks)
+    app.connect("builder-inited", write_front_end)
     app.connect("doctree-resolved", fold_answers)
     app.connect("doctree-resolved", one_front_end)
     app.connect("html-page-context", add_scripts)

@@ -27,7 +27,7 @@ def test_the_front_end_is_loaded_once(visit, base, name):
     places = page.locator(".gradtrace")
     assert places.count() > 1
     assert page.locator('script[type="module"]').count() == 0
-    assert page.locator('script[src*="_static/player-"]').count() == 1
+    assert page.locator('script[src*="_static/player.js"]').count() == 1
     page.wait_for_function(
         "document.querySelectorAll('.gradtrace:not([data-mounted])').length == 0"
     )
