@@ -64,21 +64,19 @@ class Calls:
     def found(self, numbers: list[int]) -> tuple[list[ModuleCall], list[int | None]]:
         """Return the calls that recorded ``numbers``, and the innermost call of each, as an index.
 
-        ``numbers`` are sequence numbers. Calls of modules that no variable reaches are left out.
+        ``numbers`` are sequence numbers, sorted. Calls of modules that no variable reaches are left
+        out.
         """
-        order = sorted(range(len(numbers)), key=numbers.__getitem__)
-        row = [numbers[i] for i in order]
         calls: list[ModuleCall] = []
         inner: list[int | None] = [None] * len(numbers)
         open_calls: list[tuple[int, int]] = []  # calls that go on: the place in calls, and the end
         for begin, end, name in zip(self._begins, self._ends, self._names, strict=True):
-            first, last = bisect.bisect_left(row, begin), bisect.bisect_left(row, end)
+            first, last = bisect.bisect_left(numbers, begin), bisect.bisect_left(numbers, end)
             if name is None or first >= last:
                 continue
             while open_calls and open_calls[-1][1] <= begin:
                 open_calls.pop()
-            for i in order[first:last]:
-                inner[i] = len(calls)
+            inner[first:last] = [len(calls)] * (last - first)
             parent = open_calls[-1][0] if open_calls else None
             open_calls.append((len(calls), end))
             calls.append(ModuleCall(name, parent))

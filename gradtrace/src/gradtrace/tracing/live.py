@@ -79,12 +79,11 @@ class LiveGraph:
 
     def in_order(self, calls: Calls) -> tuple[tuple[TraceNode, ...], tuple[ModuleCall, ...]]:
         """Return ``nodes``, operations numbered in order of creation, and the calls of modules."""
-        numbers = {index: node.order for index, node in enumerate(self.nodes)}
-        operations = [index for index, number in numbers.items() if number is not None]
-        operations.sort(key=lambda index: numbers[index] or 0)
-        module_calls, inner = calls.found([numbers[index] or 0 for index in operations])
         nodes = list(self.nodes)
-        for order, (index, call) in enumerate(zip(operations, inner, strict=True)):
+        orders = [(node.order, i) for i, node in enumerate(nodes) if node.order is not None]
+        orders.sort()
+        module_calls, inner = calls.found([number for number, _ in orders])
+        for order, ((_, index), call) in enumerate(zip(orders, inner, strict=True)):
             nodes[index] = dataclasses.replace(nodes[index], order=order, call=call)
         return tuple(nodes), tuple(module_calls)
 
