@@ -87,9 +87,9 @@ class WhichNodeRunsNext(_AskedForNode):
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         runs = self._runs(trace)
         place = self._place_of(self.node, trace) + 1
-        right = runs[place].node if place < len(runs) else None
-        if right is None:
+        if place == len(runs):
             raise ValueError(f"no node runs after {self.node}")
+        right = runs[place].node
         labels = self._labels(trace)
         return TraceAnswer(
             prompt=f"{self.node} has just run. Which node runs next?",

@@ -175,9 +175,13 @@ class BackwardRecorder:
             # Past the limit only the node that fails is recorded: what the line saw is enough.
             if self._total < _MAX_STEPS or not is_known:
                 self._look()
+            before = functools.partial(self._before_node, len(self._calls) - 1)
             with undisturbed():
                 for node in nodes:
-                    self._hook_node(call, node)
+                    if (index := self._live.index_of(node)) not in self._hooked:
+                        self._hooked.add(index)
+                        call.handles.append(node.register_prehook(before))
+                        call.handles.append(node.register_hook(self._after_node))
             if self._calls[0] is call and any(map(self._recomputes, nodes)):
                 call.operations = _RecordedOperations(self._running)
                 call.operations.__enter__()
@@ -211,13 +215,6 @@ class BackwardRecorder:
     def _recomputes(self, node: LiveNode) -> bool:
         slots = self._live.states[self._live.index_of(node)].slots
         return any(slot == PACKED for slot, _ in slots) or "Checkpoint" in type(node).__name__
-
-    def _hook_node(self, call: _Call, node: LiveNode) -> None:
-        index = self._live.index_of(node)
-        if index not in self._hooked:
-            self._hooked.add(index)
-            before = functools.partial(self._before_node, self._calls.index(call))
-            call.handles += node.register_prehook(before), node.register_hook(self._after_node)
 
     # A node of it.
 
