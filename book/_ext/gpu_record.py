@@ -25,10 +25,10 @@ MARKS = {"passed": "run on a GPU", "failed": "failed on a GPU", "not run": "not 
 
 
 def read_record(env: BuildEnvironment) -> dict[str, Any]:
-    """Return the record of the last run; it has no parts if there was none."""
+    """Return the record of the last run."""
     path = Path(env.srcdir, RECORD)
     env.note_dependency(str(path))
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {"parts": {}}
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def machine(record: dict[str, Any]) -> str:
@@ -93,8 +93,6 @@ class GpuRecord(LedgerDirective):
 
     def run(self) -> list[nodes.Node]:
         record = read_record(self.env)
-        if not record["parts"]:
-            return [nodes.paragraph("", "Nothing has run on a GPU.")]
         rows = [
             self.row(
                 [
