@@ -15,16 +15,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradtrace.autograd import source
+from gradtrace.autograd import source, syntax
 from gradtrace.autograd.frames import Location, contents, is_users, reach, user_frame
-from gradtrace.autograd.syntax import (
-    ASSIGNMENTS,
-    Function,
-    additions,
-    elements_of,
-    entry_of,
-    stored,
-)
+from gradtrace.autograd.syntax import ASSIGNMENTS, Function, additions, elements_of, entry_of
 
 # What a method or attribute of this name returns has no graph; the value says how it was lost.
 _METHODS = {
@@ -211,7 +204,7 @@ class _Reader:
             for node in self.nodes
             if isinstance(node, (ast.AugAssign, *ASSIGNMENTS))
             and (self._lenient or node.lineno < variable.lineno)
-            and name in stored(node)
+            and name in syntax.stored(node)
         ]
         return sorted(assignments, key=lambda node: node.lineno)
 

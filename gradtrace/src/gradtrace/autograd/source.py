@@ -287,6 +287,14 @@ def last_return(code: CodeType) -> tuple[Location | None, list[str]]:
     return Location(code.co_filename, last.lineno), [ast.unparse(value) for value in values]
 
 
+def made_at(code: CodeType, name: str) -> Location | None:
+    """Return the last line of a function that gives a variable more than a copy of its value."""
+    lines = lines_that_assign(function_of(code), name)
+    places = (Location(code.co_filename, line) for line in lines)
+    copies = re.compile(r"= *\w+\.(clone|contiguous|detach)\(\)$")
+    return max((place for place in places if not copies.search(place.text)), default=None)
+
+
 def state_changed(code: CodeType) -> dict[str, int]:
     """Return the attributes and containers that a function changes, with the lines.
 

@@ -57,10 +57,8 @@ CAUSES = {name: _cause(table, name) for table in _TABLES for name in table["caus
 
 def family_of(message: str) -> tuple[str | None, str | None]:
     """Return the family of an error's text, and its cause if the text decides it."""
-    entries = (
-        (family, cause) for pattern, family, cause in PATTERNS if re.search(pattern, message)
-    )
-    return next(entries, (None, None))
+    matching = (entry[1:] for entry in PATTERNS if re.search(entry[0], message))
+    return next(matching, (None, None))
 
 
 def gradient_counts(message: str) -> tuple[int, int] | None:

@@ -196,8 +196,14 @@ class ReturnedEvidence(TextEvidence):
         place, values = source.last_return(code) if code is not None else (None, [])
         self.began_at, names["it"] = place, function.__name__
         if shapes := re.search(r"index (\d+) - got (\S.*?) but .* with (.*)", self.error):
-            sizes = {math.prod(map(int, re.findall(r"\d+", s))) for s in shapes.groups()[1:]}
-            self.same_size, self.other_size = len(sizes) == 1, len(sizes) > 1
+            got, expected = ([*map(int, re.findall(r"\d+", s))] for s in shapes.groups()[1:])
+            self.same_size = math.prod(got) == math.prod(expected)
+            larger = any(m > n > 1 for m, n in zip(got, expected, strict=False))
+            self.is_misshapen = not self.same_size and larger and len(got) == len(expected)
+            self.other_size = not self.same_size and not self.is_misshapen
+            if self.is_misshapen and code is not None:
+                returned = "".join(values[int(shapes[1]) :][:1])
+                self.began_at = source.made_at(code, returned) or place
             names["input"] = name = inputs[int(shapes[1])]
             names["returned"] = f"a gradient of shape {shapes[2]} for {name}, of shape {shapes[3]}"
             return

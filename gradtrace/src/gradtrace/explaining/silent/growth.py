@@ -13,12 +13,11 @@ from gradtrace.autograd.frames import Found, Location, namespace, reach, user_fr
 from gradtrace.autograd.tensors import storages_in
 from gradtrace.autograd.traversal import leaves_of, walk
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.evidence.carriers import Holder, name_of, without_index
+from gradtrace.explaining.evidence.carriers import CONTAINERS, Holder, name_of, without_index
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import Timeline, freed_by
 from gradtrace.watching.running_sums import LONG
 
-_CONTAINERS = (list, tuple, deque, dict)
 _GROWING = 4  # backward calls of one line, each over a larger graph
 _SPENT = 3  # iterations whose freed graphs one tensor keeps alive
 _MOST = 100  # variables whose graphs are searched for them
@@ -116,7 +115,7 @@ def leaks(
 def _can_grow(owner: Any) -> bool:
     """Whether an owner is a container that may hold many tensors, unlike a short window."""
     bound = getattr(owner, "maxlen", None)
-    return isinstance(owner, _CONTAINERS) and (bound is None or bound > _MANY)
+    return isinstance(owner, CONTAINERS) and (bound is None or bound > _MANY)
 
 
 def _spans_iterations(timeline: Timeline, node: _torch.LiveNode) -> tuple[str, ...] | None:

@@ -18,14 +18,9 @@ from gradtrace.autograd.traversal import roots_of, upstream, walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training, storages_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
+from gradtrace.watching import record
 from gradtrace.watching.cuts import Cut, elements_of
-from gradtrace.watching.record import (
-    OF_SCALED_TAG,
-    SCALED_TAG,
-    BackwardCall,
-    Timeline,
-    parameters_of,
-)
+from gradtrace.watching.record import SCALED_TAG, BackwardCall, Timeline, parameters_of
 from gradtrace.watching.running_sums import with_scaled
 
 _NEVER = 2**63  # a call that no program reaches
@@ -127,7 +122,7 @@ def still_scaled(graph: PendingBackward) -> Iterator[Diagnosis]:
     if not any(SCALED_TAG in node.metadata for node in graph.live[:1]):
         return
     for i, node in enumerate(graph.live):
-        made_at = None if i in graph.leaves else node.metadata.get(OF_SCALED_TAG)
+        made_at = None if i in graph.leaves else node.metadata.get(record.OF_SCALED_TAG)
         if made_at is not None and not _is_linear(i, graph, ends_at_factor=True):
             yield graph.finding("gradient_still_scaled", made_at)
 
