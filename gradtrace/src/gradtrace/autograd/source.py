@@ -20,6 +20,7 @@ Scope = ast.Module | Function
 FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
 SCOPES = ast.Module, *FUNCTIONS
 GRADIENTS_DISABLED = r"no_grad|inference_mode|set_grad_enabled\(False"
+_STRING = r"'[^']*'|\"[^\"]*\""
 SWITCHED_OFF = r"no_grad|inference_mode|set_grad_enabled\((?!True)"  # where gradients are off
 
 
@@ -124,7 +125,8 @@ def region_in(scope: Scope, line: int, pattern: str) -> ast.expr | None:
     lines = (n.value for n in own_nodes(scope) if isinstance(n, ast.Expr) and n.lineno < line)
     switches = (node for node in lines if "set_grad_enabled" in ast.unparse(node))
     regions += sorted(switches, key=lambda node: node.lineno)[-1:]
-    return next((region for region in regions if re.search(pattern, ast.unparse(region))), None)
+    codes = ((region, re.sub(_STRING, "", ast.unparse(region))) for region in regions)
+    return next((region for region, code in codes if re.search(pattern, code)), None)
 
 
 def only_line(files: Iterable[str], pattern: str) -> Location | None:

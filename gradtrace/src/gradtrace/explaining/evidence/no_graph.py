@@ -164,6 +164,8 @@ class RefusedEvidence(TextEvidence):
         detached, leaves = (carriers.detached(holders, as_leaves) for as_leaves in (False, True))
         self.names = {"it": name_of(holders), "detached": detached, "leaves": leaves}
         cut = self.timeline.cuts.get(tensor) if isinstance(tensor, torch.Tensor) else None
+        disabled = source.region_around(self.frame, source.GRADIENTS_DISABLED)
+        self.is_result = disabled is None and not isinstance(tensor, torch.nn.Parameter)
         if cut is not None:
             self.began_at = cut.location
         elif isinstance(tensor, torch.nn.Parameter):
