@@ -31,11 +31,6 @@ class Calls:
         self._names: list[str | None] = []
         self._nameless: dict[int, weakref.ref[torch.nn.Module]] = {}  # by the place of the call
 
-    @property
-    def wanting(self) -> bool:
-        """Whether any module has been called since :meth:`name` ran last."""
-        return bool(self._nameless)
-
     def on_call(self, frame: FrameType) -> Any:
         """Record a call of a module and return the function that traces it, else return None."""
         if frame.f_code is not MODULE_CALL:

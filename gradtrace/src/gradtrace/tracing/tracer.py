@@ -270,10 +270,9 @@ class _Recorder:
     def read(self, frame: FrameType, last: bool = False, roots: Sequence[LiveNode] = ()) -> Step:
         with undisturbed():
             names = namespace(frame)
-            modules: dict[int, str] | None = {} if self.calls.wanting else None
+            modules: dict[int, str] = {}
             tensors = {variable.name: variable.value for variable in reach(names, modules)}
-            if modules is not None:
-                self.calls.name(modules)
+            self.calls.name(modules)
             nodes = self.live.look(tensors, self.line, last=last, roots=roots)
             variables = tuple(
                 self.variable(name, tensor, nodes.get(name)) for name, tensor in tensors.items()
