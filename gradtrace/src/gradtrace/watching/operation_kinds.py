@@ -1,8 +1,10 @@
 """The kinds of operations that a strict watch tells apart, and the tensors in their arguments."""
 
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -16,32 +18,10 @@ OTHER, ADD, DETACH, EXPORT, READ = "other", "add", "cut", "export", "leave"
 GRADIENT, GRAD_ATTRIBUTE = "gradient", "attribute grad"
 SET_GRAD_MODE, SET_REQUIRES_GRAD, SET_ITEM, COPY = "region", "switch", "set item", "copy"
 SET_DATA, NO_EFFECT, FACT = "set data", "changes nothing", "a fact"
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _KIND_OF_NAME = {
-    **dict.fromkeys(
-        ("add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__",
-         "__rsub__", "rsub", "lerp", "lerp_"), ADD,
-    ),
-    **dict.fromkeys(("data", "detach", "detach_"), DETACH),
-    **dict.fromkeys(("tensor", "as_tensor", "asarray", "new_tensor"), COPY),
-    "requires_grad_": SET_REQUIRES_GRAD,
-    **dict.fromkeys(("numpy", "__array__", "__dlpack__"), EXPORT),
-    **dict.fromkeys(("item", "tolist", "__float__"), READ),
-    "grad": GRADIENT,
-    "_set_grad_enabled": SET_GRAD_MODE,
-    "__setitem__": SET_ITEM,
-    **dict.fromkeys(
-        ("_record_function_enter_new", "_record_function_exit", "_RecordFunction"), NO_EFFECT
-    ),
-    # They ask for facts and change nothing: most of what a program calls.
-    **dict.fromkeys(
-        ("__len__", "_backward_hooks", "_base", "_version", "data_ptr", "device", "dim", "dtype",
-         "element_size", "grad_fn", "is_complex", "is_contiguous", "is_cpu", "is_cuda",
-         "is_floating_point", "is_inference", "is_leaf", "is_meta", "is_mps", "is_nested",
-         "is_quantized", "is_sparse", "is_sparse_csr", "is_xla", "is_xpu", "itemsize", "layout",
-         "nbytes", "ndim", "numel", "output_nr", "requires_grad", "shape", "size", "stride",
-         "untyped_storage"), FACT,
-    ),
-}  # fmt: skip
+    name: globals()[kind] for kind, names in _TABLES["kinds"].items() for name in names
+}
 _KIND_OF_SETTING = {"requires_grad": SET_REQUIRES_GRAD, "data": SET_DATA}
 KINDS: dict[Callable[..., Any], str] = {}  # of PyTorch's own functions, which stay
 
@@ -62,11 +42,7 @@ def kind_of(func: Callable[..., Any]) -> str:
     return kind
 
 
-_CONVERSIONS = ("bool", "byte", "char", "int", "long", "short", "to", "type", "type_as")
-_PIECEWISE_CONSTANT = frozenset(
-    ("bernoulli", "ceil", "fix", "floor", "floordiv", "floor_divide", "heaviside", "round",
-     "sgn", "sign", "signbit", "trunc")
-)  # fmt: skip
+_CONVERSIONS, _PIECEWISE_CONSTANT, LINEAR_NODES = map(frozenset, _TABLES["properties"].values())
 requires_grad: Callable[[torch.Tensor], bool] = attrgetter("requires_grad")
 
 

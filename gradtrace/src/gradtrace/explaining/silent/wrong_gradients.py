@@ -20,19 +20,13 @@ from gradtrace.explaining.evidence.optimizers import Training, storages_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching import record
 from gradtrace.watching.cuts import Cut, elements_of
+from gradtrace.watching.operation_kinds import LINEAR_NODES
 from gradtrace.watching.record import SCALED_TAG, BackwardCall, Timeline, parameters_of
 from gradtrace.watching.running_sums import with_scaled
 
 _NEVER = 2**63  # a call that no program reaches
 _MOST_OPTIMIZERS = 8  # whose losses are compared in pairs
 _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer may make thousands
-# Operations whose result is scaled as their input is.
-_LINEAR = (
-    "Add", "Cat", "Clone", "Diagonal", "Expand", "Flip", "Gather", "Index", "IndexSelect",
-    "MaskedSelect", "Mean", "Neg", "Permute", "Repeat", "Reshape", "Select", "Slice", "Split",
-    "Squeeze", "Stack", "Sub", "Sum", "T", "ToCopy", "Transpose", "Unbind", "UnsafeView",
-    "Unsqueeze", "View",
-)  # fmt: skip
 
 
 def used_without_graph(graph: PendingBackward) -> Iterator[Diagnosis]:
@@ -139,7 +133,7 @@ def _is_linear(start: int, graph: PendingBackward, ends_at_factor: bool = False)
         visited.add(i)
         name = type(graph.live[i]).__name__
         is_factor = _is_factor(i, graph)
-        if name.partition("Backward")[0] in _LINEAR or (is_factor and not ends_at_factor):
+        if name.partition("Backward")[0] in LINEAR_NODES or (is_factor and not ends_at_factor):
             pending += graph.users[i]
         elif not is_factor or SCALED_TAG in graph.live[i].metadata:
             return False
