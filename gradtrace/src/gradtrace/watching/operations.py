@@ -55,13 +55,10 @@ class Observer(_torch_hooks.Mode):
         """Record into ``record``; report silent failures by ``tell(cause, line, name)``."""
         super().__init__()
         self._record: Record | None = record
-        self._timeline: Timeline = record.timeline
+        self._begin(record.timeline)
         self._timeline.observed = True
         self._tell = tell
         self._thread = threading.get_ident()
-        self._chains = Chains()
-        self._sites = call_sites.Sites()
-        self._cut_recorder = CutRecorder(self._timeline, self._sites)
         self._outside = _torch.next_sequence_nr()  # when last an operation was recorded
 
     def observe(self, on: bool) -> None:
@@ -73,7 +70,10 @@ class Observer(_torch_hooks.Mode):
         """Stop recording for good; in another thread, the mode stays installed, but idle."""
         self.observe(False)
         self._record = None
-        self._timeline = Timeline()
+        self._begin(Timeline())
+
+    def _begin(self, timeline: Timeline) -> None:
+        self._timeline = timeline
         self._chains = Chains()
         self._sites = call_sites.Sites()
         self._cut_recorder = CutRecorder(self._timeline, self._sites)

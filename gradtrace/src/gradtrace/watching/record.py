@@ -97,7 +97,7 @@ class OptimizerStep:
     location: Location | None
     sequence_nr: int
     last_call: int
-    storages: frozenset[int] | None
+    storages: frozenset[int] | None = None
     gradients: int = 0
     path: dict[CodeType, int] = field(default_factory=dict)  # as of a backward call
     is_empty: bool = False
@@ -355,35 +355,19 @@ class Timeline:
         location: Location | None,
         path: dict[CodeType, int] | None = None,
     ) -> None:
-        storages, gradients, is_empty, in_forward = None, 0, False, False
-        if self.observed:  # those that have a gradient now
-            in_forward = caller_of_apply(sys._getframe(1), FAR) is not None
+        now, reference = _torch.next_sequence_nr(), weakref.ref(optimizer)
+        step = OptimizerStep(reference, location, now, self.last_call, path=path or {})
+        if self.observed:
+            step.in_forward = caller_of_apply(sys._getframe(1), FAR) is not None
             with undisturbed():
-                pairs = [
-                    (p, gradient)
-                    for p in parameters_of(optimizer)
-                    if (gradient := p.grad) is not None
-                ]
-                storages = storages_in(p for p, _ in pairs)
-                gradients = hash(tuple(id(gradient) for _, gradient in pairs))
+                pairs = [(p, p.grad) for p in parameters_of(optimizer) if p.grad is not None]
+                step.storages = storages_in(p for p, _ in pairs)  # that have a gradient now
+                step.gradients = hash(tuple(id(gradient) for _, gradient in pairs))
                 with contextlib.suppress(RuntimeError):  # they may have no values
-                    is_empty = not any(bool(gradient.any()) for _, gradient in pairs)
-            if self.steps and self.steps[-1].storages == storages:
-                storages = self.steps[-1].storages  # one object for equal sets
-        now = _torch.next_sequence_nr()
+                    step.is_empty = not any(bool(gradient.any()) for _, gradient in pairs)
+            if self.steps and self.steps[-1].storages == step.storages:
+                step.storages = self.steps[-1].storages  # one object for equal sets
         self.optimizers.add(optimizer)
-        reference = weakref.ref(optimizer)
-        step = OptimizerStep(
-            reference,
-            location,
-            now,
-            self.last_call,
-            storages,
-            gradients,
-            path or {},
-            is_empty,
-            in_forward,
-        )
         self.steps.append(step)
         self.last_write = now
 
