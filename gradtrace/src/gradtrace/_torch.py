@@ -360,6 +360,8 @@ AUTOGRAD_FILE: str = torch.autograd.__file__
 CHECKPOINT_FILE: str = str(Path(torch.__file__).parent / "utils" / "checkpoint.py")
 GRAD_SCALER_FILE: str = torch.amp.grad_scaler.__file__
 OPTIMIZERS: str = torch.optim.__path__[0]  # the folder of PyTorch's optimizers
+CLIP_GRAD_FILE: str = torch.nn.utils.clip_grad.__file__
+UNSCALE = torch._amp_foreach_non_finite_check_and_unscale_  # a GradScaler calls it
 LAYERS: str = torch.nn.__path__[0]  # the folder of its layers and their functions
 
 

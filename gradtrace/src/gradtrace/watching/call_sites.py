@@ -33,6 +33,7 @@ class Site:
         self.cut = Cut("operation", self.location)
         self.in_optimizer = file.startswith(_torch.OPTIMIZERS)
         self.in_grad_scaler = file == _torch.GRAD_SCALER_FILE
+        self.in_clip_grad = file == _torch.CLIP_GRAD_FILE
         self._line = Location.of(frame)
         # The kind of a cut by a region in this code; "" if the code is another library's.
         self.cut_by_region = "region" if self.location is not None else _cause_in(file)

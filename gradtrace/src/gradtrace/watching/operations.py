@@ -1,8 +1,8 @@
 """The observer of a strict watch: it sees each operation of its thread, and writes to a timeline.
 
 It is a ``TorchFunctionMode`` that passes every operation on and records which line created which
-nodes, which line modified a tensor in place, and which call detached a result. It reports two
-silent failures itself: a gradient that a custom backward changes, and a sum of used losses.
+nodes, which line modified a tensor in place, and which call detached a result. It reports some
+silent failures itself: a gradient that a custom backward changes, a sum of used losses, clipping.
 
 The operation runs in a *stand-in*: a function with the file, line and globals of the line that
 called it. So a warning that PyTorch raises names that line and is counted there, and an error has
@@ -31,10 +31,12 @@ from gradtrace.watching import call_sites, running_sums
 from gradtrace.watching import operation_kinds as kinds
 from gradtrace.watching.call_sites import FAR, NEAR, Site, caller_of, caller_of_apply, outward
 from gradtrace.watching.cut_recorder import CutRecorder
+from gradtrace.watching.cuts import bounded
 from gradtrace.watching.operation_kinds import Operation
 from gradtrace.watching.record import (
     OF_SCALED_TAG,
     SCALED_TAG,
+    BackwardCall,
     Export,
     Memory,
     Modification,
@@ -186,6 +188,8 @@ class Observer(_torch_hooks.Mode):
             self._note_export(tensors[0], chain, started)
         if kind is kinds.EXPORT or kind is kinds.READ:
             self._cut_recorder.note_leaving(frame, tensors[0], result)
+        if self._timeline.calls and self._timeline.calls[-1].is_scaled:
+            self._note_scaled(operation, self._timeline.calls[-1])
         for output in (result,) if isinstance(result, torch.Tensor) else tensors_in((result,)):
             self._note_output(operation, output, chain)
 
@@ -251,6 +255,27 @@ class Observer(_torch_hooks.Mode):
         operands = [operand for operand in operation.tensors if operand is not tensor]
         self._cut_recorder.note_replacement(tensor, operands)
 
+    def _note_scaled(self, operation: Operation, call: BackwardCall) -> None:
+        """Record that gradients of this scaled call are clipped or unscaled, or the scale is read.
+
+        Report gradients that are unscaled, and clipped to limits of an earlier step, too. A limit
+        cannot contain the scale if the program has not read it.
+        """
+        name = operation.name
+        if operation.kind is kinds.READ:
+            call.scale_is_read |= operation.site.in_grad_scaler
+        elif operation.func is _torch.UNSCALE and operation.site.in_grad_scaler:
+            gradients = storages_in(operation.args[0])
+            call.unscaled |= gradients
+            for key in {call.clipped[g] for g in gradients & call.clipped.keys()}:
+                known = bounded(self._timeline.limits).setdefault(key, call)
+                if known is not call and operation.frame.f_locals["self"].get_scale() != 1:
+                    self._tell("clipped_while_scaled", key[0], None)
+        elif name.endswith("_") and ("clamp" in name or operation.site.in_clip_grad):
+            scaled = storages_in(tensors_in(operation.args[:1])) - call.unscaled
+            if scaled and not call.scale_is_read and (limits := _limits(operation)):
+                call.clipped |= dict.fromkeys(scaled, (frames.user_location(), limits))
+
     def _note_changed_gradient(self, frame: FrameType | None, tensor: torch.Tensor) -> None:
         """Report a custom function's backward that modifies the gradient that it was given."""
         if _torch.current_node() is None:
@@ -311,6 +336,16 @@ def _is_librarys_own(kind: str, func: Callable[..., Any], site: Site) -> bool:
         and not func.__name__.endswith("_")
         and not torch.is_grad_enabled()
     )
+
+
+def _limits(operation: Operation) -> frozenset[float]:
+    """Return the constants that an operation has limited values, or PyTorch their norm, to."""
+    if operation.site.in_clip_grad and "mul" in operation.name:
+        return frozenset([operation.frame.f_locals["max_norm"]] if operation.args[1] < 1 else ())
+    values = (*operation.args[1:], *operation.kwargs.values())
+    numbers = [value for value in values if isinstance(value, int | float)]
+    tensors = tensors_in(operation.args[:1])
+    return frozenset(abs(n) for n in numbers if any(bool((t == n).any()) for t in tensors))
 
 
 _LEAKING = 3  # additions of a loss that has been through backward to one sum

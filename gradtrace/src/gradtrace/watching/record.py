@@ -76,11 +76,16 @@ class BackwardCall:
     is_finite = False  # the values of its outputs, if they are known
     branch: Location | None = None  # the line of a torch.where() in its graph
     made_of_numbers_at: Location | None = None  # the line that assigned it, if it is a leaf
+    is_scaled = False  # a GradScaler has scaled its loss
+    scale_is_read = False  # by the program since the call
 
     def __init__(self, number: int, location: Location | None, sequence_nr: int):
         self.number = number
         self.location = location
         self.sequence_nr = sequence_nr
+        # Of a scaled loss: gradients, by storage, that were unscaled, or before clipped to limits.
+        self.unscaled: set[int] = set()
+        self.clipped: dict[int, tuple[Location | None, frozenset[float]]] = {}
         self.path: dict[CodeType, int] = {}  # the instruction of each user function that led to it
 
 
@@ -298,6 +303,8 @@ class Timeline:
         self.left: Cut | None = None  # where a value last left for Python or numpy
         self.left_after = 0  # the number of the backward before that
         self.terms = ConstantTerms()
+        # The first call whose scaled gradients a line clipped by these limits.
+        self.limits: dict[tuple[Location | None, frozenset[float]], BackwardCall] = {}
         self.first_order: dict[int, Cut] = {}  # by the number of the node that used the gradient
         # Of custom functions, the line that computed a value which a backward call used.
         self.intermediates: dict[str, tuple[Location | None, BackwardCall]] = {}

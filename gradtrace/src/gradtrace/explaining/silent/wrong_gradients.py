@@ -113,7 +113,8 @@ def _is_remade(leaf: torch.Tensor, line: Location, graph: PendingBackward) -> bo
 
 def still_scaled(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield findings about gradients of a scaled loss that enter this loss while still scaled."""
-    if not any(SCALED_TAG in node.metadata for node in graph.live[:1]):
+    graph.call.is_scaled = any(SCALED_TAG in node.metadata for node in graph.live[:1])
+    if not graph.call.is_scaled:
         return
     for i, node in enumerate(graph.live):
         made_at = None if i in graph.leaves else node.metadata.get(record.OF_SCALED_TAG)
