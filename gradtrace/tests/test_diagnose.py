@@ -910,6 +910,7 @@ task(net, torch.ones(1, 3))
         ("max_norm_called_twice", "because the layer changes this parameter each time it runs"),
         ("images_scaled_after_requires_grad", "images = images.detach().requires_grad_()"),
         ("hook_on_a_frozen_weight", "if p.requires_grad"),
+        ("scale_shaped_by_data_after_its_first_use", "write layer.scale.data.copy_(values)"),
         ("hook_on_an_activation_of_frozen_layers", "call output.requires_grad_() before"),
         ("metric_divided_after_inference_mode", "total = total / n"),
         ("solver_in_forward_of_a_function", "this call under torch.enable_grad()"),

@@ -14,7 +14,7 @@ import torch
 from gradtrace import _torch
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import Location, code_of, innermost_of, is_users, place_of
-from gradtrace.autograd.traversal import roots_of, walk
+from gradtrace.autograd.traversal import leaves_of, roots_of, walk
 from gradtrace.explaining.causes import REPLACEMENTS, gradient_counts
 from gradtrace.explaining.evidence.base import Evidence, TextEvidence, where_raised
 from gradtrace.watching.call_sites import outward
@@ -206,6 +206,8 @@ class ReturnedEvidence(TextEvidence):
                 self.began_at = source.made_at(code, returned) or place
             names["input"] = name = inputs[int(shapes[1])]
             names["returned"] = f"a gradient of shape {shapes[2]} for {name}, of shape {shapes[3]}"
+            edges = (edge for node in calls for edge in _torch.edges_of(node)[int(shapes[1]) :][:1])
+            self._look_for_reshaped(leaves_of(node for node, _ in edges), expected)
             return
         kept = 0  # what was returned for numbers must be None
         if counts := gradient_counts(self.error):
@@ -220,3 +222,12 @@ class ReturnedEvidence(TextEvidence):
         shown = [v if needed or i < kept else "None" for i, (v, needed) in enumerate(pairs)]
         if ("None", True) not in pairs:
             names["example"] = f": return {', '.join(shown)}"
+
+    def _look_for_reshaped(self, leaves: list[torch.Tensor], expected: list[int]) -> None:
+        """Find a leaf whose shape has changed since its node recorded the expected one."""
+        reshaped = [leaf for leaf in leaves if [*leaf.shape] != expected]
+        if name := self.names_of(reshaped[:1]):
+            self.leaf_is_reshaped = True
+            self.names["input"] = name
+            write = rf"[\w.]*\b{re.escape(name.rpartition('.')[2])}\.data = .*"
+            self.began_at = source.only_line(self.files, write) or self.began_at
