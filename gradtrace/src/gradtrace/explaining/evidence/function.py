@@ -228,6 +228,6 @@ class ReturnedEvidence(TextEvidence):
         reshaped = [leaf for leaf in leaves if [*leaf.shape] != expected]
         if name := self.names_of(reshaped[:1]):
             self.leaf_is_reshaped = True
-            self.names["input"] = name
+            self.names = {**self.names, "input": name}
             write = rf"[\w.]*\b{re.escape(name.rpartition('.')[2])}\.data = .*"
             self.began_at = source.only_line(self.files, write) or self.began_at
