@@ -81,7 +81,7 @@ def tensors_read(frame: FrameType | None, expressions: Iterable[ast.expr]) -> li
         assert reader is not None
         value = reader._value(node)
         if isinstance(value, torch.Tensor | torch.nn.Module | list | tuple | dict):
-            tensors += (found.value for found in reach({"": value}) if found.value.requires_grad)
+            tensors += (item.value for item in reach({"": value}) if item.value.requires_grad)
         elif reader.detachments(node) is None:
             pending += ast.iter_child_nodes(node)
     return tensors

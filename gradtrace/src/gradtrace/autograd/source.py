@@ -41,8 +41,8 @@ def is_run_each_time(frame: FrameType, pattern: str) -> bool:
     body, line = loop_around(frame) or scope_of(frame), frame.f_lineno
     can_leave = any(isinstance(node, ast.Continue | ast.Return) for node in own_nodes(body))
     calls = (node for node in getattr(body, "body", ()) if isinstance(node, ast.Expr))
-    reached = (call for call in calls if call.lineno < line or not can_leave)
-    return any(re.search(pattern, ast.unparse(call)) for call in reached)
+    running = (call for call in calls if call.lineno < line or not can_leave)
+    return any(re.search(pattern, ast.unparse(call)) for call in running)
 
 
 def covers(statement: ast.stmt | ast.expr, line: int) -> bool:

@@ -144,24 +144,24 @@ def sources(
     owners: Mapping[int, Collection[int]], links: Sequence[Sequence[int]]
 ) -> list[set[int]]:
     """Return, for each node, the owners of all leaves that it reaches."""
-    reached: list[set[int]] = [set(owners.get(i, ())) for i in range(len(links))]
+    visited: list[set[int]] = [set(owners.get(i, ())) for i in range(len(links))]
     for i in leaves_first(links):
-        reached[i].update(*(reached[j] for j in links[i]))
-    return reached
+        visited[i].update(*(visited[j] for j in links[i]))
+    return visited
 
 
 def upstream(
     owners: Mapping[int, Collection[int]], links: Sequence[Sequence[int]]
 ) -> set[tuple[int, int]]:
     """Return the pairs of owners (x, y) where an operation on y's leaves uses a result of x's."""
-    reached = sources(owners, links)
+    visited = sources(owners, links)
     pairs = set()
     for successors in links:
         for j in successors:
             chain = j
             while len(links[chain]) == 1:  # a transposed weight
                 chain = links[chain][0]
-            inputs = set().union(*(reached[k] for k in successors if k != j), set())
+            inputs = set().union(*(visited[k] for k in successors if k != j), set())
             pairs |= {(x, y) for x in inputs for y in owners.get(chain, ()) if x != y}
     return pairs
 

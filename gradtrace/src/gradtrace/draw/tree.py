@@ -148,8 +148,8 @@ def _by_module(scene: Scene, leaves: list[int], depth: int) -> Members:
         modules[scene.nodes[leaf].module[: depth + 1]].append(leaf)
     parts: Members = []
     for path, several in modules.items():
-        many = bool(path) and len(several) > 2
-        parts += [Group("leaves", shared_module(scene, several), [*several])] if many else several
+        large = bool(path) and len(several) > 2
+        parts += [Group("leaves", shared_module(scene, several), [*several])] if large else several
     return parts
 
 

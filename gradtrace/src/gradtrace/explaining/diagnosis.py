@@ -82,7 +82,7 @@ class Diagnosis:
         unsure = self.confidence != CERTAIN and self.cause != "unknown"
         hedge = f" ({self.confidence})" if unsure else ""
         calls = self.made_through[:_CALLS] if self.made_at is not None else ()
-        more = f"{self._names.get('strict', _STRICT)} {_MORE}"
+        hint = f"{self._names.get('strict', _STRICT)} {_MORE}"
         rows = [
             ("began:", _line(self.began_at)),
             *(("", f"called from {_line(call)}") for call in self.began_through),
@@ -93,7 +93,7 @@ class Diagnosis:
             ("seen:", "; ".join(self.reasons)),
             ("fix:", self.fix),
             ("or:", self.otherwise),
-            ("more:", None if self.strict or self.confidence == CERTAIN else more),
+            ("more:", None if self.strict or self.confidence == CERTAIN else hint),
         ]
         lines = [f"  {name:<9}{text}" for name, text in rows if text]
         return "\n".join([f"gradtrace: {self.explanation}.{hedge}", *lines])

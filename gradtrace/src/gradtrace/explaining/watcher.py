@@ -258,8 +258,8 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
             observer.note_same_memory(parameter, data)
             frame = user_frame(sys._getframe(1))
             if frame is not None and in_forward(frame):
-                made = Location.of(frame), data.requires_grad
-                self._record.timeline.made_in_forward[id(parameter)] = made
+                entry = Location.of(frame), data.requires_grad
+                self._record.timeline.made_in_forward[id(parameter)] = entry
 
     @guarded
     def compiled(self, inside: bool) -> None:

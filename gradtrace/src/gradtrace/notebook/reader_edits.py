@@ -60,7 +60,7 @@ class Edits:
         self.edits = [self._edit(name, changes) for name, changes in edits.items()]
         self.combinations = self._combinations()
         names = [[self.edits[k].name for k in combination] for combination in self.combinations]
-        self.labels = [" + ".join(made) or UNEDITED for made in names]
+        self.labels = [" + ".join(edit_names) or UNEDITED for edit_names in names]
         self._functions = {
             label: compiled(function, self.source(combination))
             for label, combination in zip(self.labels, self.combinations, strict=True)

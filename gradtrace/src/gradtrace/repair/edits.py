@@ -205,8 +205,8 @@ class Source:
 
     def remove_entry(self, entries: Sequence[ast.expr], i: int) -> list[Edit]:
         """Remove one of several expressions that commas separate."""
-        (start, end), other = self.span(entries[i]), self.span(entries[i - 1 if i else 1])
-        return [Edit(self, *((other[1], end) if i else (start, other[0])), "")]
+        (start, end), neighbour = self.span(entries[i]), self.span(entries[i - 1 if i else 1])
+        return [Edit(self, *((neighbour[1], end) if i else (start, neighbour[0])), "")]
 
     def call_method(self, node: ast.expr, name: str) -> list[Edit]:
         """Call a method on an expression, in parentheses if needed."""

@@ -28,8 +28,8 @@ def unused_gradient(original: ProgramRun, run: ProgramRun) -> str | None:
         for r in (run, original)
     )
     clearings = [i for i, e in enumerate(original.events) if isinstance(e, GradientsCleared)]
-    before = original.events[: max(clearings, default=0)]
-    cleared = {e.number for e in before if isinstance(e, ObservedCall)} - used_originally
+    past_events = original.events[: max(clearings, default=0)]
+    cleared = {e.number for e in past_events if isinstance(e, ObservedCall)} - used_originally
     # An edit shifts the numbers of lines, not their texts.
     texts = {c.number: c.text for c in original.calls}
     dropped = {texts[n] for n in cleared} - {texts[n] for n in used_originally}
@@ -92,11 +92,11 @@ def other_loss(
     """
     if number is None or repair not in (RESET_STATE, NEW_SUM, COMPUTE_AGAIN):
         return None
-    known, call = (r.calls[number - 1] for r in (program, run))
-    is_same = repair == COMPUTE_AGAIN or known.operations == call.operations
-    is_of_new_weights = known.stale_leaves and is_same
+    original_call, call = (r.calls[number - 1] for r in (program, run))
+    is_same = repair == COMPUTE_AGAIN or original_call.operations == call.operations
+    is_of_new_weights = original_call.stale_leaves and is_same
     earlier = program.calls[: number - 1]
-    if is_of_new_weights or any(is_sum_of(known, call, old) for old in earlier):
+    if is_of_new_weights or any(is_sum_of(original_call, call, old) for old in earlier):
         return None
     return f"is the loss of backward call {number} to change, because {repair.when}?"
 

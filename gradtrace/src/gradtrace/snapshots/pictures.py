@@ -117,10 +117,10 @@ class Pictures:
             for view, drawing in enumerate(self.drawings):
                 if drawing.parent == parent:
                     alike[_look(self[view])].append(view)
-        shown = [*alike.values()][: self._remaining]
-        self._remaining -= len(shown)  # before what is inside them
+        listed = [*alike.values()][: self._remaining]
+        self._remaining -= len(listed)  # before what is inside them
         folds = []
-        for view, *similar in shown:
+        for view, *similar in listed:
             picture = self[view]
             title = picture.drawing.title
             note = f" ({len(similar)} more look like it)" if similar else ""

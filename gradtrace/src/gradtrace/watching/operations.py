@@ -268,8 +268,8 @@ class Observer(_torch_hooks.Mode):
             gradients = storages_in(operation.args[0])
             call.unscaled |= gradients
             for key in {call.clipped[g] for g in gradients & call.clipped.keys()}:
-                known = bounded(self._timeline.limits).setdefault(key, call)
-                if known is not call and operation.frame.f_locals["self"].get_scale() != 1:
+                first_call = bounded(self._timeline.limits).setdefault(key, call)
+                if first_call is not call and operation.frame.f_locals["self"].get_scale() != 1:
                     self._tell("clipped_while_scaled", key[0], None)
         elif name.endswith("_") and ("clamp" in name or operation.site.in_clip_grad):
             scaled = storages_in(tensors_in(operation.args[:1])) - call.unscaled

@@ -219,9 +219,9 @@ class ReturnedEvidence(TextEvidence):
         if len(gradients) == sum(needs):  # in the order of the inputs that need one
             values = [gradients.pop(0) if needed else "None" for needed in needs]
         pairs = [*zip(values, needs, strict=False)]
-        shown = [v if needed or i < kept else "None" for i, (v, needed) in enumerate(pairs)]
+        displayed = [v if needed or i < kept else "None" for i, (v, needed) in enumerate(pairs)]
         if ("None", True) not in pairs:
-            names["example"] = f": return {', '.join(shown)}"
+            names["example"] = f": return {', '.join(displayed)}"
 
     def _look_for_reshaped(self, leaves: list[torch.Tensor], expected: list[int]) -> None:
         """Find a leaf whose shape has changed since its node recorded the expected one."""

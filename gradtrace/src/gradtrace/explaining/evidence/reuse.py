@@ -286,8 +286,8 @@ class ReuseEvidence(Evidence):
         """The variables that name the freed part in texts."""
         exact = {self.live[i] for i in self.entries}
         several = len({id(self.earlier[i]) for i in self.entries}) > 1 and not self.passed_on
-        known = self.variables if several and not self.stored else self.holders
-        holding = [v for v in known if v.node in exact]
+        candidates = self.variables if several and not self.stored else self.holders
+        holding = [v for v in candidates if v.node in exact]
         # A plain variable that carries the tensor names it, even if a container holds it, too.
         plain = {id(v.value) for v in holding if not v.owners and v.carries}
         holding = [v for v in holding if not v.owners or id(v.value) not in plain]
@@ -319,9 +319,9 @@ class ReuseEvidence(Evidence):
         nodes = {variable.node for variable in self.carriers} - {None}
         older = nodes & self._computed_before
         used = reachable(self.links, (i for i, node in enumerate(self.live) if node in older))
-        others = (self.live[i] for i in self.crossing if i not in used)
+        unused = (self.live[i] for i in self.crossing if i not in used)
         origins = {self._origin(node) for node in nodes}
-        return all(node in nodes or self._origin(node) in origins for node in others)
+        return all(node in nodes or self._origin(node) in origins for node in unused)
 
     in_a_cached_property = property(lambda self: any(map(carriers.cached_by, self.holders)))
     reads_older_entries = property(lambda self: any(map(carriers.reads_older, self.naming)))

@@ -114,18 +114,18 @@ def made_in_forward(graph: PendingBackward) -> Iterator[Diagnosis]:
     The program may read their gradients, as an attack does, or give them to an optimizer.
     """
     timeline = graph.timeline
-    made, timeline.made_in_forward = timeline.made_in_forward, {}
-    if not made or not graph.call.whole:
+    new, timeline.made_in_forward = timeline.made_in_forward, {}
+    if not new or not graph.call.whole:
         return
-    leaves = [leaf for leaf in graph.leaves.values() if id(leaf) in made]
-    timeline.made_and_reached = {id(leaf): made[id(leaf)][0] for leaf in leaves}
+    leaves = [leaf for leaf in graph.leaves.values() if id(leaf) in new]
+    timeline.made_and_reached = {id(leaf): new[id(leaf)][0] for leaf in leaves}
     for place in {*timeline.made_and_reached.values()}:
         timeline.calls_of_made[place] += 1
         # A parameter made of computed values cuts those off, which never_trained() reports.
         created = [
             leaf
             for leaf in leaves
-            if made[id(leaf)] == (place, False) and not _torch.has_hooks(leaf)
+            if new[id(leaf)] == (place, False) and not _torch.has_hooks(leaf)
         ]
         if (
             timeline.calls_of_made[place] == _REMADE
@@ -219,9 +219,9 @@ def _replaced(
     """
     frame = sys._getframe(1)
     variables = [*user_variables(frame)]
-    given = _given_to_optimizer(variables, parameters)
-    if given:
-        variables = [*user_variables(frame, given)]
+    lists = _given_to_optimizer(variables, parameters)
+    if lists:
+        variables = [*user_variables(frame, lists)]
     reachable = {id(variable.value) for variable in variables}
     replaced = [i for i in entry.places if id(parameters[i]) not in reachable]
     entry.places = [i for i in entry.places if id(parameters[i]) in reachable]
@@ -246,9 +246,9 @@ def _given_to_optimizer(variables: list[Found], parameters: list[torch.Tensor]) 
     """Return the lists, by identity, from which an optimizer of a module's parameters was made."""
     modules = {id(o): o for v in variables for o in v.owners if isinstance(o, torch.nn.Module)}
     registered = {id(p) for module in modules.values() for p in module.parameters()}
-    own = registered & set(map(id, parameters))
+    module_parameters = registered & set(map(id, parameters))
     lists = (v.owners[-1] for v in variables if v.owners and isinstance(v.owners[-1], list))
-    return {id(entries) for entries in lists if own & set(map(id, entries))}
+    return {id(entries) for entries in lists if module_parameters & set(map(id, entries))}
 
 
 def _assigned_at(value: object, frame: FrameType | None) -> Location | None:
@@ -256,8 +256,8 @@ def _assigned_at(value: object, frame: FrameType | None) -> Location | None:
     places = (
         Location(user_frame.f_code.co_filename, line)
         for user_frame in frames.user_frames(frame)
-        for name, held in frames.namespace(user_frame, forget=True).items()
-        if held is value and (line := source.assigned_at(user_frame, name)) is not None
+        for name, local in frames.namespace(user_frame, forget=True).items()
+        if local is value and (line := source.assigned_at(user_frame, name)) is not None
     )
     return next(places, None)
 

@@ -13,9 +13,9 @@ def _move(
     kind: kinds.Repair, source: Source, moved: list[ast.stmt], place: ast.stmt, after: bool = False
 ) -> Iterator[Candidate]:
     codes = [source.code(statement) for statement in moved]
-    where = f"after line {place.end_lineno}" if after else f"before line {place.lineno}"
+    position = f"after line {place.end_lineno}" if after else f"before line {place.lineno}"
     insertion = source.insert(place, after=codes) if after else source.insert(place, before=codes)
-    yield from edit(kind, f"{codes[-1]}, {where}", [*source.remove(*moved), *insertion])
+    yield from edit(kind, f"{codes[-1]}, {position}", [*source.remove(*moved), *insertion])
 
 
 def _independent_before(source: Source, node: ast.stmt) -> Iterator[ast.stmt]:

@@ -140,10 +140,10 @@ def exchange_gradients(failure: Failure) -> Iterator[Candidate]:
     for source, node, _ in failure.at("began_at") if wrong else ():
         match node:
             case ast.Return(ast.Tuple(elts=entries)):
-                for other in entries if index < len(entries) else ():
-                    edits = source.replace(entries[index], source.code(other))
-                    edits += source.replace(other, source.code(entries[index]))
-                    if other is not entries[index]:
+                for entry in entries if index < len(entries) else ():
+                    edits = source.replace(entries[index], source.code(entry))
+                    edits += source.replace(entry, source.code(entries[index]))
+                    if entry is not entries[index]:
                         title = source.code_with(node, edits)
                         yield from edit(kinds.RETURN_ORDER, title, edits)
 
