@@ -487,6 +487,7 @@ def test_a_new_timeline_has_seen_nothing():
         **{"observed": False, "closure_ran": False, "left": None},
         **{"backwards": 0, "left_after": 0, "looked_inside": 0},
         **{"last_write": -1, "graph_elsewhere": -1},
+        **{"creates_graph": False, "hooks_are_set": False},
     }
 
 

@@ -93,6 +93,34 @@ def is_conditional(place: Location) -> bool:
     return any(_depends(node) for node in nodes if covers(node, place.line))
 
 
+def repeats_before(way: list[Location], call: Location) -> bool:
+    """Whether a line runs once after several runs of another, as the source alone decides.
+
+    ``way`` are the lines that lead to it from the function of both. A ``for`` loop without a
+    ``break`` is around the other line only, or each ``if`` around the way, or before it with a
+    ``continue``, counts by ``%``.
+    """
+    loops = [loop for loop in _nodes(call.file, ast.For) if covers(loop, call.line)]
+    loops = [loop for loop in loops if not covers(loop, way[-1].line)]
+    if loops:
+        return not any(isinstance(node, ast.Break) for loop in loops for node in ast.walk(loop))
+    conditions = (
+        (place.file, node.test)
+        for place in way
+        for node in _nodes(place.file, ast.If)
+        if covers(node, place.line)
+        or (node.lineno < place.line and any(isinstance(n, ast.Continue) for n in ast.walk(node)))
+        if _depends(node)
+    )
+    return all(_counts(*condition) for condition in conditions)
+
+
+def _counts(file: str, test: ast.expr) -> bool:
+    """Whether a test, or the value of a name in it, has a ``%``."""
+    values = (value for name in syntax.reads(test) for value in values_of(file, name))
+    return any(isinstance(n, ast.Mod) for tree in (test, *values) for n in ast.walk(tree))
+
+
 def _depends(node: Any) -> bool:
     """Whether a node is an ``if``, except of ``__name__``, or a call ``set_grad_enabled(flag)``."""
     if not isinstance(node, ast.Call):

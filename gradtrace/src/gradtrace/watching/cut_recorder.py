@@ -7,7 +7,7 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd.frames import Location, place_of, user_location
-from gradtrace.autograd.tensors import storages_in
+from gradtrace.autograd.tensors import storage_of, storages_in
 from gradtrace.watching import operation_kinds as kinds
 from gradtrace.watching.call_sites import FAR, Sites, caller_of_apply, in_forward
 from gradtrace.watching.cuts import Cut, elements_of, with_origins
@@ -59,15 +59,17 @@ class CutRecorder:
 
     def note_replacement(self, tensor: torch.Tensor, values: list[torch.Tensor]) -> None:
         """Record that a tensor's memory was set to computed values, whose graph it lacks."""
-        if not self._timeline.suspects:
+        if not self._timeline.suspects and not self._timeline.creates_graph:
             return
         node = _torch.grad_fn_of(tensor)
         if node is not None and _torch.edges_of(node)[0][0] is not None:
             return  # the tensor had a graph before, and has another now
         computed = [value for value in values if value.requires_grad]
+        if self._timeline.creates_graph:
+            self._timeline.note_written(storage_of(tensor)[0], computed)
         earlier = next(filter(None, map(self._known, values)), None)
         cut = Cut("set_data", user_location()) if computed else earlier
-        if cut is not None:
+        if cut is not None and self._timeline.suspects:
             self._timeline.cut_off(computed, cut, meant=False)
             self._cuts.forget(tensor)
             self._cuts.set_memory(tensor, cut)

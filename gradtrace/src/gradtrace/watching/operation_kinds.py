@@ -17,12 +17,12 @@ from gradtrace.watching.call_sites import Site
 OTHER, ADD, DETACH, EXPORT, READ = "other", "add", "cut", "export", "leave"
 GRADIENT, GRAD_ATTRIBUTE = "gradient", "attribute grad"
 SET_GRAD_MODE, SET_REQUIRES_GRAD, SET_ITEM, COPY = "region", "switch", "set item", "copy"
-SET_DATA, NO_EFFECT, FACT = "set data", "changes nothing", "a fact"
+HOOK, SET_DATA, NO_EFFECT, FACT = "hook", "set data", "changes nothing", "a fact"
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _KIND_OF_NAME = {
     name: globals()[kind] for kind, names in _TABLES["kinds"].items() for name in names
 }
-_KIND_OF_SETTING = {"requires_grad": SET_REQUIRES_GRAD, "data": SET_DATA}
+_KIND_OF_SETTING = {"requires_grad": SET_REQUIRES_GRAD, "data": SET_DATA, "_backward_hooks": HOOK}
 KINDS: dict[Callable[..., Any], str] = {}  # of PyTorch's own functions, which stay
 
 

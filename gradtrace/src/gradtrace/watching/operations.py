@@ -34,6 +34,7 @@ from gradtrace.watching.cut_recorder import CutRecorder
 from gradtrace.watching.cuts import bounded
 from gradtrace.watching.operation_kinds import Operation
 from gradtrace.watching.record import (
+    CREATED_TAG,
     OF_SCALED_TAG,
     SCALED_TAG,
     BackwardCall,
@@ -112,6 +113,11 @@ class Observer(_torch_hooks.Mode):
                     self.note_same_memory(args[0], args[1])
                 return result
             site = self._sites.at(frame)
+            if kind is kinds.HOOK and not args[0].is_leaf:
+                self._timeline.hooks_are_set = True
+            is_read = kind is kinds.GRAD_ATTRIBUTE and frame.f_code.co_name != "zero_grad"
+            if is_read and self._timeline.calls:
+                self._timeline.calls[-1].is_used = True
             if not _torch.is_intercepted() and not _is_librarys_own(kind, func, site):
                 operation = self._guarded(self._before, kind, func, args, kwargs, frame, site)
             # Not stored: the globals may be large.
@@ -216,6 +222,8 @@ class Observer(_torch_hooks.Mode):
             self._cut_recorder.note_cut(operation, output)
             return
         self._cut_recorder.note_use(operation, output)
+        if kind is kinds.GRADIENT or kind is kinds.GRAD_ATTRIBUTE:
+            _tag(output, CREATED_TAG, True)
         if operation.site.in_grad_scaler:
             _tag(output, SCALED_TAG, True)
         elif kind is kinds.GRADIENT and any(map(_is_scaled, tensors)):

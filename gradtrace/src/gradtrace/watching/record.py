@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd.frames import Chain, Location, raised_by_the_program
+from gradtrace.autograd.frames import Chain, Location, raised_by_the_program, user_location
 from gradtrace.autograd.tensors import storage_of, storages_in
 from gradtrace.autograd.traversal import leaves_of, roots_of, undisturbed, walk
 from gradtrace.watching.call_sites import FAR, caller_of_apply
@@ -36,6 +36,7 @@ T = TypeVar("T")
 
 # Keys of node.metadata: every thread finds these values there, and they are deleted with the node.
 FREED_TAG = "gradtrace.freed_by"  # the BackwardCall
+CREATED_TAG = "gradtrace.created"  # it computes a gradient that has a graph
 SCALED_TAG = "gradtrace.scaled"  # a GradScaler made it
 OF_SCALED_TAG = "gradtrace.of_scaled"  # the line of a scaled loss's gradient
 
@@ -78,6 +79,8 @@ class BackwardCall:
     made_of_numbers_at: Location | None = None  # the line that assigned it, if it is a leaf
     is_scaled = False  # a GradScaler has scaled its loss
     scale_is_read = False  # by the program since the call
+    starts_cleared = False  # optimizers hold its leaves, none of which had a gradient
+    is_used = False  # code receives its gradients, or reads them afterwards
 
     def __init__(self, number: int, location: Location | None, sequence_nr: int):
         self.number = number
@@ -247,6 +250,11 @@ def freed_by(node: Any) -> BackwardCall | None:
     return None if isinstance(node, _torch.LEAF) else node.metadata.get(FREED_TAG)
 
 
+def tagged(nodes: Iterable[Any], tag: str) -> bool:
+    """Whether any of these nodes has this key."""
+    return any(tag in node.metadata for node in nodes if not isinstance(node, _torch.LEAF))
+
+
 class Lines:
     """The lines that created nodes, by ranges of sequence numbers, in order."""
 
@@ -305,10 +313,14 @@ class Timeline:
         self.terms = ConstantTerms()
         # The first call whose scaled gradients a line clipped by these limits.
         self.limits: dict[tuple[Location | None, frozenset[float]], BackwardCall] = {}
+        self.creates_graph = False  # of a gradient, which no later call has used
+        # The lines that wrote values of such a graph into memory, by storage.
+        self.written: dict[int, Location | None] = {}
         self.first_order: dict[int, Cut] = {}  # by the number of the node that used the gradient
         # Of custom functions, the line that computed a value which a backward call used.
         self.intermediates: dict[str, tuple[Location | None, BackwardCall]] = {}
         self.sums = Sums()
+        self.hooks_are_set = False  # on results of operations: they receive gradients
         self.running: list[tuple[BackwardCall, Any]] = []  # calls in progress, with their outputs
         self.looked_inside = 0  # steps inside a backward that were looked at
         self.sizes: dict[Location | None, deque[tuple[int, int, int | None]]] = {}
@@ -377,6 +389,7 @@ class Timeline:
         self.optimizers.add(optimizer)
         self.steps.append(step)
         self.last_write = now
+        self.creates_graph, self.written = False, {}
 
     def cut_off(self, tensors: Iterable[torch.Tensor], cut: Cut, meant: bool) -> None:
         """Record a cut, ``meant`` or not, for the leaves in ``suspects`` that the tensors reach."""
@@ -407,6 +420,12 @@ class Timeline:
             stray.is_read = True
         if (place := self.terms.reached.get(id(leaf))) is not None:
             self.terms.used.add(place)
+
+    def note_written(self, storage: int, computed: list[torch.Tensor]) -> None:
+        """Record that memory was written, if these values are of a gradient's graph."""
+        self.written.pop(storage, None)
+        if tagged(walk(roots_of(computed))[0], CREATED_TAG):
+            self.written[storage] = user_location()
 
     def came_back(self, cut: Cut) -> None:
         """Mark a cut as unintended: the program made a new tensor from the value it had read."""

@@ -25,6 +25,7 @@ def in_backward(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield findings about the backward pass that is about to run."""
     timeline = graph.timeline
     yield from wrong_gradients.used_without_graph(graph)
+    yield from wrong_gradients.written_without_graph(graph)
     yield from wrong_gradients.constant_terms(graph)
     yield from wrong_gradients.still_scaled(graph)
     yield from wrong_gradients.saved_intermediates(graph)

@@ -8,13 +8,13 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import names_of
+from gradtrace.autograd.frames import names_of, parting
 from gradtrace.autograd.tensors import storage_of, storages_in
 from gradtrace.autograd.traversal import leading_to, reachable
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.evidence.optimizers import Training
+from gradtrace.explaining.evidence.optimizers import Training, is_cleared
 from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.watching.record import BackwardCall, Timeline, parameters_of
+from gradtrace.watching.record import BackwardCall, OptimizerStep, Timeline, parameters_of
 
 _STEPS = 4  # of one optimizer, between which its gradients were never cleared
 # Nodes that return a gradient of zero for every input.
@@ -82,11 +82,16 @@ def note_gradients(graph: PendingBackward) -> None:
             type(output) is torch.Tensor and bool(output.detach().isfinite().all())
             for output in graph.outputs
         )
+    leaves, cleared = [*graph.leaves.values()], set[int]()
     for optimizer in graph.timeline.optimizers:
         ids = set(map(id, parameters_of(optimizer)))
-        own = [leaf for leaf in graph.leaves.values() if id(leaf) in ids]
-        if own and not any(leaf.grad is not None and bool(leaf.grad.any()) for leaf in own):
+        own = [leaf for leaf in leaves if id(leaf) in ids]
+        if own and all(map(is_cleared, own)):
             graph.timeline.cleared[optimizer] = graph.call.number
+            cleared |= ids
+    graph.call.starts_cleared = cleared.issuperset(map(id, leaves))
+    hooked = graph.timeline.hooks_are_set or any(map(_torch.has_hooks, leaves))
+    graph.call.is_used = hooked or any(isinstance(node, _torch.CUSTOM) for node in graph.live)
     branching = (node for node in graph.live if type(node).__name__ == "WhereBackward0")
     node = next(branching, None)
     graph.call.branch = node and graph.timeline.line_of(_torch.sequence_nr(node))
@@ -129,6 +134,37 @@ def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterat
         and not any(map(_torch.has_hooks, parameters_of(optimizer)))  # they may have stepped
     ):
         yield finding("gradients_cleared_early", steps[-1].location, calls[-1].location)
+    elif calls[-1].starts_cleared and _use_one_of_several(timeline, steps, calls[-1]):
+        place, names = calls[-1].location, names_of(parameter for parameter, _ in pairs)
+        files = (code.co_filename for code in reversed(calls[-1].path))
+        cleared_at = source.only_line(files, r".*\.zero_grad\(.*\)|.*\.grad = None")
+        yield finding("gradients_discarded", steps[-1].location, cleared_at or place, names)
+
+
+def _use_one_of_several(timeline: Timeline, steps: list[OptimizerStep], last: BackwardCall) -> bool:
+    """Whether each of these steps used the last one of as many calls of the same line.
+
+    The gradients of the others were cleared unused, and the weights were the same for all.
+    """
+    of_this_line = [c for c in timeline.calls if (c.path, c.leaves) == (last.path, last.leaves)]
+    groups = [
+        [call for call in of_this_line if a.last_call < call.number <= b.last_call]
+        for a, b in itertools.pairwise(steps)
+    ]
+    if len({*map(len, groups)}) > 1 or not groups[0][1:] or not last.whole:
+        return False
+    (_, way), (_, called) = parting(steps[-1].path, last.path), parting(last.path, steps[-1].path)
+    return (
+        all(call.starts_cleared for group in groups for call in group[1:])
+        and all(call.is_finite and not call.is_used for group in groups for call in group[:-1])
+        and not any(
+            group[0].number <= edit.last_call < group[-1].number
+            for storage in last.leaves
+            for edit in timeline.edits_since(-1, storage)
+            for group in groups
+        )
+        and source.repeats_before(way, called[-1])
+    )
 
 
 def _is_zeroed(timeline: Timeline, gradient: torch.Tensor, call: BackwardCall) -> bool:

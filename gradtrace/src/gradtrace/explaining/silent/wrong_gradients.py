@@ -44,6 +44,22 @@ def used_without_graph(graph: PendingBackward) -> Iterator[Diagnosis]:
             yield graph.finding("create_graph_missing", cut.location)
 
 
+def written_without_graph(graph: PendingBackward) -> Iterator[Diagnosis]:
+    """Yield a finding if trained parameters of this loss were written from a gradient with a graph.
+
+    ``create_graph=True`` requested that graph, but no call has used it, and this loss cannot.
+    """
+    timeline, call = graph.timeline, graph.call
+    if timeline.creates_graph and record.tagged(graph.live, record.CREATED_TAG):
+        timeline.creates_graph, timeline.written = False, {}
+    elif call.whole and not timeline.written.keys().isdisjoint(call.leaves):
+        leaves = [x for x in graph.leaves.values() if storage_of(x)[0] in timeline.written]
+        if written := Training(timeline, call.leaves).held(leaves):
+            place = timeline.written[storage_of(written[0])[0]]
+            yield graph.finding("written_without_graph", place, carried_by=names_of(written))
+    timeline.creates_graph |= call.creates_graph
+
+
 def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield findings about terms of this loss that were detached, or read, before they were added.
 
@@ -113,7 +129,7 @@ def _is_remade(leaf: torch.Tensor, line: Location, graph: PendingBackward) -> bo
 
 def still_scaled(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield findings about gradients of a scaled loss that enter this loss while still scaled."""
-    graph.call.is_scaled = any(SCALED_TAG in node.metadata for node in graph.live[:1])
+    graph.call.is_scaled = record.tagged(graph.live[:1], SCALED_TAG)
     if not graph.call.is_scaled:
         return
     for i, node in enumerate(graph.live):
