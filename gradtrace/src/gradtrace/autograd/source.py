@@ -20,8 +20,8 @@ Scope = ast.Module | Function
 FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
 SCOPES = ast.Module, *FUNCTIONS
 GRADIENTS_DISABLED = r"no_grad|inference_mode|set_grad_enabled\(False"
-_STRING = r"'[^']*'|\"[^\"]*\""
 SWITCHED_OFF = r"no_grad|inference_mode|set_grad_enabled\((?!True)"  # where gradients are off
+_STRING = r"'[^']*'|\"[^\"]*\""  # may mention no_grad without entering it
 
 
 def loop_around(frame: FrameType) -> Loop | None:
