@@ -195,6 +195,12 @@ def test_a_plain_watch_finds_the_line(run, name):
     assert _line(found.began_at) == program.line("began")
 
 
+@pytest.mark.parametrize("program", [p for p in RAISING if p.values[0].kind == "no_graph"])
+def test_a_strict_watch_names_each_line_that_a_plain_one_found_in_the_source(program, run):
+    plain, strict = (run(program.source(fixed=False), mode).found for mode in (False, True))
+    assert plain.made_at in (None, strict.made_at, strict.began_at)
+
+
 def test_no_layer_is_named_where_the_call_of_another_is_not_known(run):
     name = "layer_in_place_in_a_sequential_beside_one_that_is_called"
     program = next(program for program in PROGRAMS if program.name == name)

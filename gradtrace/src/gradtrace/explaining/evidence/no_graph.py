@@ -42,27 +42,28 @@ class NoGraphEvidence(Evidence):
         output = next(outputs, None)
         self.cut = None if output is None else self._cut_of(output)
         self.observed = self.cut is not None and self.cut.shape is None
+        in_source = None if self.frame is None else lost_graph.find(self.frame)
         if self.cut is None and not self.timeline.observed and self.frame is not None:
-            detachment = lost_graph.find(self.frame)
-            if detachment is None and not (self.gradients_are_off or self.frozen):
-                detachment = lost_graph.find(self.frame, lenient=True)
-            self.cut = None if detachment is None else Cut(detachment.how, detachment.location)
+            if in_source is None and not (self.gradients_are_off or self.frozen):
+                in_source = lost_graph.find(self.frame, lenient=True)
+            self.cut = None if in_source is None else Cut(*in_source)
+        # If the source shows only this line, other facts decide first.
+        line = in_source.location if in_source is not None and in_source.how == "line" else None
+        if line is not None and self._is_cut("line"):
+            self.cut = self._by_a_function(line)
         self.began_at = None if self.cut is None else self.cut.location
-        if self._is_cut("line"):
-            self.cut = self._by_a_function()
-            if self.cut is None:  # how is not known, so other facts decide first
-                self.made_at, self.began_at = self.began_at, None
+        self.made_at = line if self.cut is None or self.gradients_are_off else None
         if self.in_inference_mode or (self.began_at is None and self.gradients_are_off):
             self.began_at = source.region_around(self.frame, source.GRADIENTS_DISABLED)
         elif self.began_at is None and self.frozen:
             self.began_at = source.only_line(self.files, _FREEZES)
 
-    def _by_a_function(self) -> Cut | None:
+    def _by_a_function(self, line: Location) -> Cut | None:
         """Return the cut in a custom function, if that line computed a gradient with a graph."""
-        calls = (c for c in self.timeline.calls if c.creates_graph and c.location == self.began_at)
+        calls = (c for c in self.timeline.calls if c.creates_graph and c.location == line)
         functions = (reference() for call in calls for reference in call.functions)
         names = (place_of(function, "backward") for function in functions if function is not None)
-        return next((Cut("function", self.began_at, function=name) for name in names), None)
+        return next((Cut("function", line, function=name) for name in names), None)
 
     def _cut_of(self, output: torch.Tensor) -> Cut | None:
         """Return the tensor's cut, or else the last read of a value since the previous call."""
@@ -121,8 +122,7 @@ class NoGraphEvidence(Evidence):
         """Whether a frozen leaf is the cut; if none is known, whether all known parameters are."""
         if self.cut is not None:
             return self.cut.how == "frozen"
-        values = (variable.value for variable in self.variables)
-        parameters = [value for value in values if isinstance(value, torch.nn.Parameter)]
+        parameters = [v.value for v in self.variables if isinstance(v.value, torch.nn.Parameter)]
         return bool(parameters) and not any(value.requires_grad for value in parameters)
 
     @property
@@ -147,8 +147,7 @@ class InferenceEvidence(TextEvidence):
 
     def __post_init__(self) -> None:
         self.began_at = source.only_line(self.files, _INFERENCE)
-        values = (variable.value for variable in self.variables)
-        created = (value for value in values if value.is_inference())
+        created = (v.value for v in self.variables if v.value.is_inference())
         self.names = {"it": names_written([self.raised_at]) or self.names_of(created)}
 
 
