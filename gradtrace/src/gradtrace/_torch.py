@@ -30,8 +30,6 @@ __all__ = [
 
 LiveNode = Any  # a torch.autograd.graph.Node: its declared type knows little of what it has
 
-# Nodes.
-
 # The number that the next recorded operation of this thread will get; each thread counts its own.
 # Without it lines and edits cannot be put in order, and explanations say less.
 next_sequence_nr: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
@@ -73,14 +71,11 @@ class _Edges:
                 pending.releasing = False
 
 
-# PyTorch frees a deep graph in a loop, because each node's edge is the last reference to the next
-# node.  A node that Python has looked at (``grad_fn``, ``next_functions``) has a second reference
-# from its Python object, so that loop passes over it, and its destructor runs inside the previous
-# node's: a deep graph overflows the stack.  So the edges of each such node also lie in its
-# ``metadata``, which is cleared after the edges and thus holds the last references.  Python 3.11
-# and 3.12 free nested tuples in a loop beyond 50 levels, whatever lies between the levels, at next
-# to no cost.  Since 3.13 they recurse as deep as a main thread's stack allows, which is too deep
-# for a thread's own.
+# PyTorch frees a deep graph in a loop. But that loop passes over a node to which Python has a
+# reference (``grad_fn``, ``next_functions``), so its destructor runs inside the previous node's,
+# and a deep graph overflows the stack. So the edges of each such node also lie in its ``metadata``,
+# which is cleared after the edges and thus holds the last references. Python 3.11 and 3.12 free
+# nested tuples in a loop beyond 50 levels; since 3.13 they recurse too deep for a thread's stack.
 hold_edges: Callable[[tuple[tuple[LiveNode, int], ...]], Any] = (
     tuple if sys.version_info < (3, 13) else _Edges
 )
@@ -395,10 +390,7 @@ tensor_identity: Callable[[torch.Tensor], int] = attrgetter("_cdata")
 
 
 class StorageReference(StorageWeakRef):
-    """A weak reference to a storage.
-
-    While it exists, PyTorch gives no other storage the same identity.
-    """
+    """A weak reference to a storage, whose identity no other storage gets while this exists."""
 
     @classmethod
     def at(cls, identity: int) -> "StorageReference":

@@ -1,7 +1,6 @@
 """Hooks that gradtrace installs in PyTorch's undocumented places, and removes again.
 
-They are called around each backward pass, optimizer step and compiled region, and for each
-operation of a thread. Tested on torch 2.13.0, and most of it on 2.4.1.
+Tested on torch 2.13.0, and most of it on 2.4.1.
 """
 
 import functools
@@ -26,8 +25,6 @@ from gradtrace._torch import LEAF, edges_of
 # Compiled code (torch.compile) is left alone.
 
 _frames = torch._C._dynamo.eval_frame
-
-
 _set_eval_frame: Callable[[Any], Any] = getattr(_frames, "set_eval_frame", lambda callback: None)
 
 
@@ -77,13 +74,12 @@ _ARGUMENTS = ("grad_tensors", "keep_graph", "create_graph", "inputs")
 class BackwardHook:
     """Calls ``before(outputs, keep_graph, create_graph, inputs)`` before each backward pass.
 
-    Afterwards ``after`` receives the result of ``before`` and the exception that ended the backward
-    pass, or None.
+    Afterwards ``after`` receives the result of ``before`` and the exception of the pass, or None.
 
     ``torch.autograd.graph._engine_run_backward`` reads the level of its module's ``log``; if that
     is DEBUG, it calls ``_register_logging_hooks_on_whole_graph`` before the engine runs, and the
-    function returned by that afterwards.  Both names are replaced here, so no frame of gradtrace is
-    on the stack during a backward pass or in a traceback, and others may wrap that function.
+    function returned by that afterwards. Both names are replaced, so no frame of gradtrace is on
+    the stack during a backward pass or in a traceback, and others may wrap that function.
     """
 
     def __init__(
@@ -187,15 +183,12 @@ class AllowRefused(TorchFunctionMode):
 
     Each output of a function such as ``chunk`` becomes a view with its own node, which may be
     changed in place; any other view that may not be changed is replaced by the changed copy.
-    Inference mode only switches gradients off.  Optimizers train results of operations, too, and a
-    hook on a tensor without gradient never runs.  Any other operation that raises an error runs
-    again without gradients, so its value is right.  ``loses_gradient`` says whether that lost a
-    gradient; it is None if a leaf without ``.grad`` changed, because the program may train either
-    its old or its new value.
-
-    Args:
-        spread_nan: replace each value whose gradient is lost by NaN, which spreads to all values
-        that depend on it.
+    Inference mode only switches gradients off. Optimizers train results of operations, too, and a
+    hook on a tensor without gradient never runs. Any other operation that raises an error runs
+    again without gradients, so its value is right. ``loses_gradient`` says whether that lost a
+    gradient; it is None if a leaf without ``.grad`` changed, because the program may train its old
+    or its new value. With ``spread_nan``, each value whose gradient is lost becomes NaN, which
+    spreads to all values that depend on it.
     """
 
     def __init__(self, spread_nan: bool):
@@ -324,8 +317,7 @@ class _Exchange:
 class CompiledRegions(_Exchange):
     """Calls ``changed(inside)`` when a thread enters or leaves compiled code.
 
-    The compiler does both with ``set_eval_frame``, which its modules import under several names:
-    the function is replaced under each.
+    The compiler does both with ``set_eval_frame``, which is replaced under each name that it has.
     """
 
     def __init__(self, changed: Callable[[bool], None]):
@@ -348,8 +340,8 @@ class StepHook:
     """Calls ``function`` before (``"pre"``) or after (``"post"``) each optimizer's step.
 
     A function that is called before a step may return arguments that replace the step's own.
-    ``register_optimizer_step_post_hook`` is not used, because its handles are numbered: the
-    program's own hooks would get other numbers.
+    ``register_optimizer_step_post_hook`` is not used, because the program's own hooks would get
+    other numbers.
     """
 
     def __init__(self, when: str, function: Callable[..., Any]):
@@ -401,11 +393,11 @@ class ParameterHook:
 class PythonFunctions:
     """Runs PyTorch's Python functions under a :class:`Mode` as if no mode were active.
 
-    Such a function calls ``has_torch_function`` to learn whether a mode or a subclass overrides it.
-    If so it dispatches the call, and would run a second time inside itself, as tracebacks would
-    show.  ``has_torch_function`` is replaced so that it returns False if only the mode is active.
-    The mode then receives the operations that the function calls; functions in ``handed_over`` are
-    dispatched to it themselves.  A subclass comes first, as without the mode.
+    Such a function asks ``has_torch_function`` whether a mode or a subclass overrides it. If so it
+    dispatches the call, and would run a second time inside itself, as tracebacks would show. So
+    ``has_torch_function`` is replaced: it returns False if only the mode is active, which then
+    receives the operations that the function calls. Functions in ``handed_over`` are dispatched
+    themselves. A subclass comes first, as without the mode.
     """
 
     def __init__(self, handed_over: Iterable[Callable[..., Any]]):
@@ -487,8 +479,8 @@ HANDLE: CodeType = handle_torch_function.__code__  # calls a mode for functions 
 class Mode(TorchFunctionMode):
     """A mode below all others, which receives the operations that they pass on.
 
-    The program enters and exits its own modes, which must be at the top of the stack then.  Only
-    the mode of ``torch.set_default_device`` stays below this one, because it must be the lowest.
+    The program enters and exits its own modes, which must be at the top of the stack then. Only the
+    mode of ``torch.set_default_device`` stays below this one, because it must be the lowest.
     """
 
     def insert(self) -> None:

@@ -1,16 +1,10 @@
 """Run a program under a watch: ``gradtrace [options] script.py [arguments]``.
 
-``gradtrace fix …`` is a separate command: :mod:`gradtrace.repair.fix_command`.
-
-The command does not run the program. It reads its own options and then replaces itself by the plain
-interpreter, with the interpreter's flags: ``python -O -m gradtrace --strict train.py --lr 1``
-becomes ``python -O train.py --lr 1``. So Python itself handles everything about the program:
-``sys.argv``, ``__main__``, the frames, the exit code, signals, ``-m``, ``-c``, zip files, a missing
-file, a syntax error.
-
-The new process receives the options in an environment variable, and a folder at the front of
-``PYTHONPATH``. The folder contains a ``sitecustomize``, which Python imports when it starts, and
-which waits for the program to import torch; :mod:`gradtrace.session` does the rest.
+The command replaces itself by the plain interpreter, with the interpreter's flags: ``python -O -m
+gradtrace --strict train.py --lr 1`` becomes ``python -O train.py --lr 1``. So Python itself handles
+everything about the program: ``sys.argv``, ``__main__``, frames, the exit code, signals, zip files,
+a syntax error. The new process receives the options in an environment variable, and a folder at the
+front of ``PYTHONPATH``, whose ``sitecustomize`` Python imports and which starts the watch.
 """
 
 import argparse

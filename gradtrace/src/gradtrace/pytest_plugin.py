@@ -1,12 +1,11 @@
 """``pytest --gradtrace``: explain a failing backward call below the failing test.
 
-With this option a watch surrounds the call of each test, without its fixtures, as soon as torch has
-been imported. ``--gradtrace=strict`` makes it a strict watch, whose findings pytest lists among the
-warnings. An explanation is a note on the exception, which pytest shows with it; if it does not, the
-report of the test gets a section ``gradtrace``.
+A watch surrounds the call of each test, without its fixtures, once torch has been imported. The
+findings of ``--gradtrace=strict`` are among pytest's warnings. An explanation is a note on the
+exception; if pytest does not show it, the report of the test gets a section ``gradtrace``.
 
-pytest loads this module in every run of every project where gradtrace is installed. So without the
-option the module imports nothing and registers no hooks.
+pytest loads this module in every project where gradtrace is installed. So without the option it
+imports nothing and registers no hooks.
 """
 
 import sys

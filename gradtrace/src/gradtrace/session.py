@@ -1,15 +1,12 @@
 """The command's part inside the watched process: start the watch, and report at the end.
 
-``_startup/sitecustomize.py`` creates the one :class:`Session` of a process. It begins when torch
-has been imported and ends when the interpreter does, after the program's own exit functions. Python
-stores an error that ends the program in ``sys.last_value`` before it calls ``sys.excepthook``, so
-the explanation appears below the traceback, whatever code prints the traceback.
+``_startup/sitecustomize.py`` creates the one :class:`Session` of a process, and ends it after the
+program's own exit functions. Python has then stored the error that ended the program in
+``sys.last_value``, so the explanation appears below the traceback, whatever code printed it.
 
-A process that ``multiprocessing`` spawns is a separate program with its own session, and an error
-there has its explanation in the traceback that the parent prints. A fork shares the watch of its
-parent.
-
-Importing this module does not import torch, so a program without torch has a report, too.
+A process that ``multiprocessing`` spawns has its own session, and the explanation of an error there
+is in the traceback that the parent prints. A fork shares the watch of its parent. Importing this
+module does not import torch, so a program without torch has a report, too.
 """
 
 import functools
@@ -30,10 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Session:
-    """One run of a program under the command.
-
-    An empty text stands for an option that was not given.
-    """
+    """One run of a program under the command; an option that was not given is an empty text."""
 
     strict: bool  # whether the watch is a strict one
     function: str  # of the script, to play line by line

@@ -1,16 +1,14 @@
 """The first module of a watched process: it waits for the program to import torch.
 
-``python -m gradtrace`` puts this folder first in ``PYTHONPATH`` and replaces itself by the plain
-interpreter, which imports ``sitecustomize`` when it starts. This module first restores everything
-(the environment, ``sys.path``, the user's own ``sitecustomize``), so that neither the program nor
-the processes that it starts see a change. Since a program may set variables for torch before it
-imports torch, nothing is imported here: a finder at the front of ``sys.meta_path`` waits for
-``torch`` and starts the watch when torch's own import has ended. An exit function, registered first
-and so called last, reports the findings.
+The command puts this folder first in ``PYTHONPATH``, and Python imports ``sitecustomize`` when it
+starts. This module first restores the environment, ``sys.path`` and the user's own
+``sitecustomize``, so that neither the program nor the processes that it starts see a change. Since
+a program may set variables for torch before it imports torch, nothing is imported here: a finder at
+the front of ``sys.meta_path`` starts the watch when the import of ``torch`` has ended. An exit
+function, registered first and so called last, reports the findings.
 
-This module may import only modules that every Python process has loaded already, because the
-program may have its own ``json``. Annotations that Python would evaluate are quoted, because
-``typing`` is not loaded.
+It imports only modules that every Python process has loaded, because the program may have its own
+``json``. Annotations are quoted where Python would evaluate them: ``typing`` is not loaded.
 """
 
 # Not pathlib and not contextlib.
