@@ -11,9 +11,11 @@ from typing import Any
 from gradtrace import _torch
 from gradtrace.autograd import frames, source
 from gradtrace.autograd.frames import Chain, Location, is_users, user_frames
+from gradtrace.autograd.tensors import storages_in
+from gradtrace.autograd.traversal import leaves_of, walk
 from gradtrace.explaining.evidence.carriers import Holder, filled_at, name_of
 from gradtrace.watching.call_sites import FAR, caller_of_apply, outward
-from gradtrace.watching.record import BackwardCall, Timeline
+from gradtrace.watching.record import BackwardCall, Timeline, freed_by
 
 
 class NoEvidence(Exception):
@@ -137,6 +139,16 @@ class Evidence:
         calls = reversed(tuple(self.timeline.calls))
         retaining = (c for c in calls if c.keeps_graph and c is not self.call)
         return next((call for call in retaining if call.sequence_nr > sequence_nr), None)
+
+    def _roots_of(self, call: BackwardCall) -> set[_torch.LiveNode]:
+        """Return the nodes of the variables on which an earlier backward call was made."""
+        nodes = {variable.node for variable in self.variables} - {None}
+        freed = (node for node in nodes if freed_by(node) is call)
+        return {node for node in freed if _torch.sequence_nr(node) in call.roots}
+
+    def _leaves_of(self, call: BackwardCall) -> frozenset[int]:
+        """Return the storages of the leaves that a call reached; empty if they are not known."""
+        return call.leaves or storages_in(leaves_of(walk(self._roots_of(call))[0]))
 
     @cached_property
     def variables(self) -> list[Holder]:

@@ -193,11 +193,8 @@ class ModifiedEvidence(Evidence):
         owners = {id(owner): owner for v in self.variables for owner in v.owners}.values()
         modules = (m for o in owners if isinstance(o, torch.nn.Module) for m in o.modules())
         layers = dict.fromkeys(pair for module in modules for pair in module.named_children())
-        return [
-            (name, type(layer).__name__)
-            for name, layer in layers
-            if getattr(layer, "inplace", False) is True
-        ]
+        in_place = [pair for pair in layers if getattr(pair[1], "inplace", False) is True]
+        return [(name, type(layer).__name__) for name, layer in in_place]
 
     def _only_call(self, layers: list[str]) -> Location | None:
         """Return the only line that calls one of these layers; None if some call is not known.
@@ -249,12 +246,9 @@ class ModifiedEvidence(Evidence):
 
     @property
     def backward_between(self) -> bool:
-        return any(
-            call.sequence_nr > self.saved_by
-            and (self.edit is None or call.number <= self.edit.last_call)
-            for call in tuple(self.timeline.calls)
-            if call is not self.call
-        )
+        calls = (call for call in tuple(self.timeline.calls) if call is not self.call)
+        later = (call.number for call in calls if call.sequence_nr > self.saved_by)
+        return any(self.edit is None or number <= self.edit.last_call for number in later)
 
     @cached_property
     def one_optimizer(self) -> bool:
@@ -325,9 +319,7 @@ class ModifiedEvidence(Evidence):
             holding = [v for v in self.variables if v.node in self._older_inputs]
             part = carriers.name_of(holding)
             return {"it": part, "older": "a part of this loss"}
-        edits = (
-            e for s, number in self._saved.items() for e in self.timeline.edits_since(number, s)
-        )
+        edits = (e for s, n in self._saved.items() for e in self.timeline.edits_since(n, s))
         written = names_written(edit.location for edit in edits)
         written = written or ", ".join(dict.fromkeys(name for *_, name in self._candidates)) or None
         holder = None if self.of_an_element else self.holder

@@ -25,7 +25,7 @@ from gradtrace.watching.cuts import Cut
 from gradtrace.watching.record import BackwardCall, freed_by
 
 _INFERENCE = r"(torch\.)?inference_mode(\((mode=)?(True)?\))?"
-_FREEZES = r".*\.requires_grad(_\(False\)| = False)"
+FREEZES = r".*\.requires_grad(_\(False\)| = False)"
 
 
 class NoGraphEvidence(Evidence):
@@ -56,7 +56,7 @@ class NoGraphEvidence(Evidence):
         if self.in_inference_mode or (self.began_at is None and self.gradients_are_off):
             self.began_at = source.region_around(self.frame, source.GRADIENTS_DISABLED)
         elif self.began_at is None and self.frozen:
-            self.began_at = source.only_line(self.files, _FREEZES)
+            self.began_at = source.only_line(self.files, FREEZES)
 
     def _by_a_function(self, line: Location) -> Cut | None:
         """Return the cut in a custom function, if that line computed a gradient with a graph."""
@@ -168,7 +168,7 @@ class RefusedEvidence(TextEvidence):
         if cut is not None:
             self.began_at = cut.location
         elif isinstance(tensor, torch.nn.Parameter):
-            self.began_at = source.only_line(self.files, _FREEZES)
+            self.began_at = source.only_line(self.files, FREEZES)
         else:
             self.began_at = self._filled_at(holders)
 

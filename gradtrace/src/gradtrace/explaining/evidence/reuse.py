@@ -246,15 +246,9 @@ class ReuseEvidence(Evidence):
     @cached_property
     def successors(self) -> list[Holder]:
         """The variables that carry over a node made again since the freeing call."""
-        since = self.freeing.sequence_nr
-        return [
-            variable
-            for variable in self.variables
-            if variable.node is not None
-            and _torch.sequence_nr(variable.node) >= since
-            and variable.carries
-            and self._origin(variable.node) in self._origins
-        ]
+        since, holders = self.freeing.sequence_nr, (v for v in self.variables if v.node is not None)
+        newer = (v for v in holders if _torch.sequence_nr(v.node) >= since and v.carries)
+        return [v for v in newer if self._origin(v.node) in self._origins]
 
     @cached_property
     def _following(self) -> list[Holder]:
@@ -306,12 +300,6 @@ class ReuseEvidence(Evidence):
         named = carriers.tensors_of(naming, read.pop() if len(read) == 1 else None)
         leaves = {id(leaf) for leaf in self._leaves(self._inputs)}
         return named or carriers.output_of(leaves, self.variables)
-
-    def _roots_of(self, call: BackwardCall) -> set[_torch.LiveNode]:
-        """Return the nodes of the variables on which an earlier backward call was made."""
-        nodes = {variable.node for variable in self.variables} - {None}
-        freed = (node for node in nodes if freed_by(node) is call)
-        return {node for node in freed if _torch.sequence_nr(node) in call.roots}
 
     @cached_property
     def every_entry_is_named(self) -> bool:
@@ -369,10 +357,6 @@ class ReuseEvidence(Evidence):
         own = storages_in(leaves_of(self.live))
         return Training(self.timeline, own | self._leaves_of(self.freeing))
 
-    def _leaves_of(self, call: BackwardCall) -> frozenset[int]:
-        """Return the storages of the leaves that a call reached; empty if they are not known."""
-        return call.leaves or storages_in(leaves_of(walk(self._roots_of(call))[0]))
-
     optimizers_are_known = property(lambda self: bool(self.training.optimizers))
     _stepped = property(lambda self: self.training.stepped_since(self.freeing))
 
@@ -394,9 +378,8 @@ class ReuseEvidence(Evidence):
         """The trained parameters of the freed part, also those whose gradient has been cleared."""
         leaves = self._leaves(self._inputs)
         ids = {id(leaf) for leaf in self.training.trained(leaves)}
-        return [
-            leaf for leaf in leaves if id(leaf) in ids or (self.freeing.whole and is_cleared(leaf))
-        ]
+        is_whole = self.freeing.whole
+        return [leaf for leaf in leaves if id(leaf) in ids or (is_whole and is_cleared(leaf))]
 
     @cached_property
     def trained_only_there(self) -> list[torch.Tensor]:

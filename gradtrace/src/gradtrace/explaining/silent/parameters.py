@@ -329,10 +329,8 @@ def _fact_of(cut: Cut) -> str:
 def _is_trained_elsewhere(timeline: Timeline, entry: Untrained, parameter: torch.Tensor) -> bool:
     """Whether another optimizer has made steps with a gradient of this parameter."""
     storage = storage_of(parameter)[0]
-    return any(
-        step.optimizer() is not entry.optimizer() and storage in (step.storages or ())
-        for step in tuple(timeline.steps)
-    )
+    others = (s for s in tuple(timeline.steps) if s.optimizer() is not entry.optimizer())
+    return any(storage in (step.storages or ()) for step in others)
 
 
 def _is_changed_otherwise(timeline: Timeline, parameter: torch.Tensor) -> bool:
@@ -341,9 +339,6 @@ def _is_changed_otherwise(timeline: Timeline, parameter: torch.Tensor) -> bool:
     # Before the first backward call, an edit is an initialization.
     if any(edit.last_call and not edit.by_optimizer for edit in edits):
         return True
-    owners = (
-        variable.owners[-1]
-        for variable in user_variables(sys._getframe(1))
-        if variable.value is parameter and variable.owners
-    )
+    holders = (v for v in user_variables(sys._getframe(1)) if v.value is parameter and v.owners)
+    owners = (variable.owners[-1] for variable in holders)
     return any(isinstance(owner, torch.nn.Module) and not owner.training for owner in owners)

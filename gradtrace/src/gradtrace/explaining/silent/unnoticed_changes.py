@@ -70,17 +70,11 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
             }
             holding = {name for name, holds in facts.items() if holds}
             cause = next(c.cause for c in CRITERIA["silent"] if holding.issuperset(c.facts))
-            without_graph = (
-                v for v in user_variables(sys._getframe(1)) if _torch.grad_fn_of(v.value) is None
-            )
+            variables = user_variables(sys._getframe(1))
+            without_graph = (v for v in variables if _torch.grad_fn_of(v.value) is None)
             names = (v.name for v in without_graph if storage_of(v.value)[0] == saved.storage)
-            yield graph.finding(
-                cause,
-                began_at,
-                made_at=timeline.line_of(saved_by),
-                facts=holding,
-                carried_by=next(names, None),
-            )
+            details = {"made_at": timeline.line_of(saved_by), "carried_by": next(names, None)}
+            yield graph.finding(cause, began_at, facts=holding, **details)
             if of_statistics:  # the other layers have changed, too
                 return
 

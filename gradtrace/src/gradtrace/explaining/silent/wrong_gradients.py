@@ -236,12 +236,10 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
         described = {o: f"{name} {steps.get(o)}" for o, name in names.items()}
         for loss_call in other_calls:
             # A loss that compares two networks may be meant for both.
-            has_stepped = is_fed and any(
-                foreign_call.number <= n < loss_call.number for n in numbers
-            )
-            lines = [
-                call.location.text if call.location else "" for call in (loss_call, foreign_call)
-            ]
+            between = range(foreign_call.number, loss_call.number)
+            has_stepped = is_fed and any(number in between for number in numbers)
+            places = loss_call.location, foreign_call.location
+            lines = [place.text if place else "" for place in places]
             named = [named_like(line, described) for line in lines] == [optimizer, partner]
             if not is_downstream:
                 leaks = has_stepped and named and _is_discarded(timeline, loss_call, partner)
@@ -249,14 +247,9 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
                 leaks = (has_stepped or named) and not loss_call.leaves & foreign
             if leaks:
                 adds_up = [c.location for c in followed].count(loss_call.location) > 1
-                yield finding(
-                    "gradient_leaks",
-                    loss_call.location,
-                    foreign_call.location,
-                    names[optimizer],
-                    facts=("adds_up",) if adds_up else () if has_stepped else ("together",),
-                    own=module_of(parameters_of(partner), parameters_of(optimizer)),
-                )
+                facts = ("adds_up",) if adds_up else () if has_stepped else ("together",)
+                own = module_of(parameters_of(partner), parameters_of(optimizer))
+                yield finding("gradient_leaks", *places, names[optimizer], facts=facts, own=own)
 
 
 def _is_discarded(timeline: Timeline, call: BackwardCall, optimizer: torch.optim.Optimizer) -> bool:
@@ -303,9 +296,7 @@ def in_step(timeline: Timeline) -> Iterator[Diagnosis]:
     if call.keeps_graph:  # nodes that have run cannot be distinguished from the others
         return
     step = timeline.steps[-1]
-    if any(
-        saved.state == ALIVE and saved.storage in (step.storages or ())
-        for node in describe(*walk(roots_of(outputs)))
-        for saved in node.saved
-    ):
+    nodes = describe(*walk(roots_of(outputs)))
+    alive = (saved for node in nodes for saved in node.saved if saved.state == ALIVE)
+    if any(saved.storage in (step.storages or ()) for saved in alive):
         yield finding("step_inside_backward", call.location, step.location)
