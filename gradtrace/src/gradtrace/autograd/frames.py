@@ -1,8 +1,4 @@
-"""The frames of the user's program: which line runs, and which tensors its variables reach.
-
-Variables reach tensors directly, or through lists, dicts, modules and the program's own objects:
-``h``, ``losses[0]``, ``model.layer.weight``, ``self.cache``.
-"""
+"""The frames of the user's program: which line runs, and which tensors its variables reach."""
 
 import contextlib
 import dis
@@ -203,10 +199,7 @@ def code_of(function: Any) -> CodeType | None:
 
 
 class Chain:
-    """The calls of the user's code on the stack at one moment, innermost first.
-
-    A chain stores code objects and instructions; their lines are computed when they are read.
-    """
+    """The calls of the user's code on the stack at one moment, innermost first."""
 
     def __init__(self, codes: list[CodeType], instructions: list[int]):
         self._codes = codes
@@ -290,12 +283,10 @@ _REFERENCES = 3  # to a frame's dict: the frame's, the variable's, the argument'
 def namespace(frame: FrameType, forget: bool = False) -> dict[str, Any]:
     """Return the frame's local variables and the globals that its code reads.
 
-    Before Python 3.13 a function's frame keeps the dict that is read here until it is read again;
-    ``forget`` empties it. Do not pass ``forget`` while the frame is being traced, because Python
-    would write the empty dict back. Since 3.13 the frame returns a proxy, which keeps nothing and
-    must not be emptied.
-
-    IPython's own globals (``In``, ``Out``, ``_`` …) are left out, since they reach everything.
+    ``forget`` empties the dict that a function's frame keeps before Python 3.13; the later proxy
+    keeps nothing and must not be emptied. Do not pass ``forget`` while the frame is being traced,
+    because Python would write the empty dict back. IPython's own globals (``In``, ``_`` …) are
+    left out, since they reach everything.
     """
     live_locals = frame.f_locals
     variables = {**live_locals}
@@ -314,12 +305,12 @@ def namespace(frame: FrameType, forget: bool = False) -> dict[str, Any]:
 def reach(
     variables: Mapping[str, Any], modules: dict[int, str] | None = None, skip: Iterable[int] = ()
 ) -> Iterator[Found]:
-    """Yield the tensors that the variables reach, in the order of the variables.
+    """Yield the tensors that variables reach, such as ``model.layer.weight``, variable by variable.
 
     Each object is visited once, except that a tensor is yielded under every variable that names it
     directly, and a tensor with a graph at every place that holds it. A gradient is yielded if it
-    has a graph of its own. The names of the modules on the way are stored in ``modules``, by
-    identity. Nothing is searched in the objects ``skip``, also by identity.
+    has a graph of its own. ``modules`` receives the names of the modules on the way, by identity;
+    nothing is searched in the objects with the identities ``skip``.
     """
     visited = {*skip}
     pending = [Found(name, variables[name], ()) for name in reversed([*variables])]

@@ -1,9 +1,7 @@
 """The bytes of tensors that are alive at the same time, counted at every operation.
 
 A snapshot counts the bytes of a graph between two lines. :class:`LiveBytes` also sees tensors that
-live only inside a call, such as the gradients within ``backward``: it is a mode to which PyTorch
-passes the result of every operation. A weak reference to each storage reports its end, so nothing
-is kept alive. :class:`DeviceCounters` reads PyTorch's own counters of an accelerator.
+live only inside a call, such as the gradients within ``backward``, and keeps none of them alive.
 """
 
 import weakref
@@ -102,10 +100,7 @@ class DeviceCounters:
             self._most[device] = max(self._most.get(device, 0), allocated)
 
     def take(self) -> dict[str, int] | None:
-        """Return the bytes ``allocated`` now and their ``peak`` since the last call.
-
-        Both are sums over the devices. Returns None if no operation ran on a device with counters.
-        """
+        """Return the bytes ``allocated`` on all devices, and their ``peak`` since the last call."""
         if not self._most:
             return None
         totals = {"allocated": 0, "peak": 0}

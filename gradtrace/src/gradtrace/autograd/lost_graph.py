@@ -38,16 +38,13 @@ _CONSTANTS = int, float, str, type(None), torch.dtype, torch.device, ModuleType
 
 
 class Detachment(NamedTuple):
-    """How a value lost its graph, as in :class:`gradtrace.watching.cuts.Cut`.
+    """Where a value lost its graph, and how, as in :class:`gradtrace.watching.cuts.Cut`."""
 
-    ``"line"`` if the source does not show how, but the value has no graph and an operand has one.
-    """
-
-    how: str
+    how: str  # "line" if the source does not show it, but an operand has a graph
     location: Location
 
 
-_Result = list[Detachment] | None  # None if the value may have a graph
+_Result = list[Detachment] | None  # None if the value may have a graph, [] if it never had one
 
 
 def find(frame: FrameType, lenient: bool = False) -> Detachment | None:
@@ -61,10 +58,7 @@ def find(frame: FrameType, lenient: bool = False) -> Detachment | None:
 
 
 def value_of(frame: FrameType | None, expression: str) -> Any:
-    """Return what a name, attribute or entry of a container in the running function refers to.
-
-    No code is run; the value is None if the source does not show it.
-    """
+    """Return what a name, attribute or entry in the running function refers to, if known."""
     reader = None if frame is None or not expression else _Reader.of(frame)
     if reader is None:
         return None
@@ -131,10 +125,7 @@ class _Reader:
         return [call for call in calls if source.covers(call, line)]
 
     def detachments(self, expression: ast.expr) -> _Result:
-        """Return where an expression's operands lost their graphs; None if one may have a graph.
-
-        Numbers and external data never had a graph; for these the list is empty.
-        """
+        """Return where an expression's operands lost their graphs; None if one may have a graph."""
         value = self._value(expression)
         if isinstance(value, torch.Tensor) and value.requires_grad:
             return None
@@ -274,16 +265,13 @@ class _Reader:
         return self._once(name, lambda: _any([*results]))
 
     def _of_line(self, tensor: torch.Tensor, assignment: Any) -> _Result:
-        """Return the line that assigns a tensor without a graph, if an operand has a graph.
-
-        A function that the line calls may show more. None if frozen parameters may be the reason.
-        """
+        """Return where an assigned tensor lost its operands' graph, at the latest in this line."""
         read = [node for node in ast.walk(assignment) if isinstance(node, ast.Name | ast.Attribute)]
         owners = {id(node.value) for node in read if isinstance(node, ast.Attribute)}
         values = [self._value(node) for node in read if id(node) not in owners]
         if not any(map(_has_graph, values)):
             frozen = any(isinstance(v, torch.nn.Module) and [*v.parameters()] for v in values)
-            return None if frozen else []
+            return None if frozen else []  # frozen parameters may be the reason
         line = Detachment("line", Location(self._file, assignment.lineno))
         if not (tensor.is_floating_point() or tensor.is_complex()):
             return [line._replace(how="operation")]

@@ -20,9 +20,7 @@ _Key = TypeVar("_Key")
 
 
 def named_like(name: str, descriptions: Mapping[_Key, str]) -> _Key | None:
-    """Return the key whose description shares an uncommon word, or its start, with a name.
-
-    Return None if there is no such key, or more than one.
+    """Return the only key whose description shares an uncommon word, or its start, with a name.
 
     >>> named_like("g_loss", {1: "opt_d discriminator", 2: "opt_g generator"})
     2

@@ -50,8 +50,7 @@ class SavedTensor(NamedTuple):
 class Leaf(NamedTuple):
     """The tensor into whose ``.grad`` a leaf node accumulates.
 
-    ``storage`` is as in :class:`SavedTensor`. ``name`` is the name of the parameter in the
-    ``model`` passed to :func:`snapshot`, else None.
+    ``name`` is that of the parameter in the ``model`` passed to :func:`snapshot`, else None.
     """
 
     shape: torch.Size
@@ -110,8 +109,6 @@ def state_of(slots: Iterable[str]) -> str:
 def shapes_of(outputs: Sequence[Output]) -> str:
     """Format the shapes of an operation's outputs; a dtype is included unless it is float32.
 
-    >>> import torch
-    >>> from gradtrace._torch import Output
     >>> shapes_of([Output(torch.Size((2, 4)), torch.float64)] * 3)
     '3 × [2, 4] float64'
     """

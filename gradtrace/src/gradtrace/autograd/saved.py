@@ -92,16 +92,12 @@ _new = tuple.__new__  # half the time of a named tuple's own constructor
 
 
 class _Layout(NamedTuple):
-    """The properties that all nodes of one type have in common, looked up once.
-
-    ``slots`` holds for each slot its name, the getter of its handle, and the getter that checks its
-    version. Python never sees the saved tensors of ``hidden`` nodes.
-    """
+    """The properties that all nodes of one type have in common, looked up once."""
 
     name: str
-    slots: tuple[tuple[str, _Getter, _Getter], ...]
+    slots: tuple[tuple[str, _Getter, _Getter], ...]  # name; the second getter checks versions
     custom: bool
-    hidden: bool
+    hidden: bool  # whether Python never sees the saved tensors
 
 
 # Weak keys: a torch.autograd.Function has a node type of its own, which holds the Function.

@@ -1,7 +1,4 @@
-"""Questions about the program's source text: which loop encloses a line, what a line assigns.
-
-Source that cannot be read (a cell with magics, code without a file) answers none of them.
-"""
+"""Questions about the program's source text: which loop encloses a line, what a line assigns."""
 
 import ast
 import functools
@@ -68,8 +65,7 @@ def reads_before_last(file: str, name: str) -> bool:
 def expression_read(made: Chain, read: Chain) -> str | None:
     """Return the expression by which one chain of calls reads a value that another one assigned.
 
-    It is ``actions[1]`` if, in the innermost function of both, one line assigns ``actions`` and the
-    other reads that entry only.
+    It is ``actions[1]`` if one line assigns ``actions``, and the other reads only that entry.
     """
     for (code, made_at), (other, read_at) in zip(made.lines[::-1], read.lines[::-1], strict=False):
         if code is not other:
@@ -168,17 +164,14 @@ def only_line(files: Iterable[str], pattern: str) -> Location | None:
 
 
 class Write(NamedTuple):
-    """A line that modifies a tensor in place, and the ``values`` assigned to the tensor's name.
-
-    ``function`` is the line of the function; 0 for a module. ``loops`` are those around the line.
-    """
+    """A line that modifies a tensor in place, and the ``values`` assigned to the tensor's name."""
 
     place: Location
     name: str
     values: tuple[ast.expr, ...]
     node: ast.stmt | ast.expr
-    function: int
-    loops: tuple[Loop, ...]
+    function: int  # the line of the function around it, 0 in a module
+    loops: tuple[Loop, ...]  # around it
 
     @property
     def over_parameters(self) -> bool:
@@ -326,10 +319,7 @@ def made_at(code: CodeType, name: str) -> Location | None:
 
 
 def state_changed(code: CodeType) -> dict[str, int]:
-    """Return the attributes and containers that a function changes, with the lines.
-
-    These outlive the call: ``self.count``, ``cache["k"]`` or ``cache.update(...)`` of an argument.
-    """
+    """Return the state outside a function (``self.n``, ``cache``) that it changes, with lines."""
     scope, changed = function_of(code), dict[str, int]()
     for target in _filled(scope):
         name = ast.unparse(syntax.without_index(target))
@@ -346,10 +336,7 @@ def assigned_elsewhere(code: CodeType) -> dict[str, int]:
 
 
 def draw_elsewhere(code: CodeType) -> Location | None:
-    """Return the line where a function draws from a generator that is not PyTorch's default one.
-
-    None if it draws nowhere, or sets a seed itself.
-    """
+    """Return where a function draws from another generator than PyTorch's, if it sets no seed."""
     calls = [node for node in own_nodes(function_of(code)) if isinstance(node, ast.Call)]
     draws = []
     for call in calls:
@@ -377,10 +364,7 @@ _PREFIX = 10  # characters of scaled_dot_product_attention, say
 
 
 def assigned_at(frame: FrameType, name: str) -> int | None:
-    """Return the line that last assigned the variable in this frame.
-
-    If only later lines of a loop assign it, the last iteration did.
-    """
+    """Return the line that last assigned the variable in this frame, maybe an iteration ago."""
     lines, loop = lines_that_assign(scope_of(frame), name), loop_around(frame)
     last = max((line for line in lines if line <= frame.f_lineno), default=None)
     again = [line for line in lines if loop is not None and covers(loop, line)]
@@ -388,10 +372,7 @@ def assigned_at(frame: FrameType, name: str) -> int | None:
 
 
 def assigned_once(frame: FrameType, name: str) -> bool:
-    """Whether the variable is assigned, but neither in a loop nor by another function.
-
-    Another function can assign it if it declares the name ``global`` or ``nonlocal``.
-    """
+    """Whether the variable is assigned, but neither in a loop nor by another function."""
     file = frame.f_code.co_filename
     is_local = name in frame.f_code.co_varnames
     scope = scope_of(frame) if is_local else next(_nodes(file, ast.Module), None)

@@ -1,8 +1,7 @@
 """Traverse the live graph from tensors to nodes, and from each node to those of its inputs.
 
 Autograd links the result of every recorded operation to a *node* (``tensor.grad_fn``), and every
-node to the nodes that computed its inputs (``node.next_functions``). The traversal is breadth first
-and without recursion.
+node to the nodes that computed its inputs (``node.next_functions``).
 """
 
 import gc

@@ -20,17 +20,13 @@ _CALL = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
 
 
 class Site:
-    """A call site: one instruction, and the facts about it that are the same for every call.
-
-    ``location`` is its line if that is the user's, ``stand_in`` the code of a function with its
-    file and line, and ``cut`` the cut of results to which the operation there gives no derivative.
-    """
+    """A call site: one instruction, and the facts about it that are the same for every call."""
 
     def __init__(self, frame: FrameType):
         self.code = frame.f_code
         file = self.code.co_filename
         self.location = Location.of(frame) if is_users(self.code) else None
-        self.cut = Cut("operation", self.location)
+        self.cut = Cut("operation", self.location)  # of results without a derivative
         self.in_optimizer = file.startswith(_torch.OPTIMIZERS)
         self.in_grad_scaler = file == _torch.GRAD_SCALER_FILE
         self.in_clip_grad = file == _torch.CLIP_GRAD_FILE
@@ -64,11 +60,7 @@ class Sites:
         return site
 
     def gradients_off_at(self, frame: FrameType) -> tuple[str, Location | None]:
-        """Return the kind of a cut where gradients are off, and the line that switched them off.
-
-        It is the innermost region of the program around a running line, or the call of a library
-        that has such a region. The line is None if the source shows none.
-        """
+        """Return the kind of a cut where gradients are off, and the user's line of the region."""
         for running in islice(outward(frame), _MAX_REGION):
             site = self.at(running)
             if site.region is not None:

@@ -47,10 +47,7 @@ class CutRecorder:
             self._timeline.strays[id(tensor)] = Stray(self._timeline.last_call + 1)
 
     def _note_unfrozen(self, parameter: torch.Tensor) -> None:
-        """Record the line, if steps were made while the parameter was frozen.
-
-        An evaluation may freeze all parameters for a while.
-        """
+        """Record the line, but only if steps were made meanwhile, not just evaluations."""
         timeline, now = self._timeline, self._timeline.last_call + 1
         frozen = timeline.strays.get(id(parameter), Stray(1))
         has_stepped = bool(timeline.steps) and timeline.steps[-1].last_call >= frozen.first_call
@@ -112,16 +109,14 @@ class CutRecorder:
             self._timeline.terms.note_addition(operation, explicit)
 
     def note_use(self, operation: Operation, output: torch.Tensor) -> None:
-        """Record the values without a graph from which a result with a graph was computed.
-
-        Masks and labels do not count, because a program may choose with any network.
-        """
+        """Record the values without a graph from which a result with a graph was computed."""
         timeline = self._timeline
         if operation.kind is kinds.COPY:  # the result is a leaf
             self._note_copy(operation, output)
         if not timeline.suspects:
             return
         node = _torch.grad_fn_of(output)
+        # Not masks and labels: a program may choose with any network.
         values = [t for t in operation.tensors if t.is_floating_point() and not t.requires_grad]
         numbers = [*operation.args, *operation.kwargs.values()]
         cuts = [*filter(None, (*map(self._cut_of, values), self._of_numbers(numbers)))]

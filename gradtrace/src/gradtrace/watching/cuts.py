@@ -28,22 +28,15 @@ _COMMON = 1_000  # a number with at most three decimals may be written in the pr
 
 @dataclass(eq=False)
 class Cut:
-    """The place where a tensor lost its graph; ``cut_by_<how>`` is the name of the evidence.
-
-    ``shape`` is the shape of a value that Python or NumPy read, from which it is recognized if it
-    becomes a tensor again. Of a gradient, ``of`` are the storages of the tensors that it was
-    computed for (of a detached tensor, its own), and ``through`` those of its graph's leaves;
-    ``function`` is the custom function that cut it off. An ``intermediate`` value was computed in
-    the forward of a custom function, by an operation that has a derivative.
-    """
+    """The place where a tensor lost its graph; ``cut_by_<how>`` is the name of the evidence."""
 
     how: str
     location: Location | None
-    shape: tuple[int, ...] | None = None
-    of: frozenset[int] = frozenset()
-    through: frozenset[int] = frozenset()
-    function: str | None = None
-    intermediate: bool = False
+    shape: tuple[int, ...] | None = None  # of a value that was read, to recognize it as a tensor
+    of: frozenset[int] = frozenset()  # storages: a gradient's tensors, or a detached one
+    through: frozenset[int] = frozenset()  # the storages of the leaves of a gradient's graph
+    function: str | None = None  # the custom function that cut a gradient off
+    intermediate: bool = False  # computed in a custom forward, by a differentiable operation
     unused: bool = False  # of a value that was read: it has a graph that no backward call has used
     to_integers: bool = False  # by an operation that returns integers
     feeds: bool = False  # a leaf's operation used the value, or a forward pass read it
@@ -65,9 +58,8 @@ def with_origins(cuts: Iterable[Cut]) -> set[Cut]:
 class Cuts:
     """The tensors that have no graph, and why.
 
-    Tensors are identified by their addresses, without even a weak reference, because PyTorch does
-    not swap tensors that have one. So an address may come to belong to another tensor, and must be
-    forgotten when that is created.
+    Tensors are identified by their addresses, because PyTorch does not swap tensors with a weak
+    reference. An address is forgotten when another tensor is created there.
     """
 
     def __init__(self) -> None:

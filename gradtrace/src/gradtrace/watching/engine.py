@@ -1,8 +1,7 @@
 """The engine that installs hooks in PyTorch while any watch is active.
 
-It receives every backward call, every optimizer step, and every entry into and exit from compiled
-code, and passes them to the watches. It marks the nodes that a backward pass freed, once for all
-watches. When the last watch ends, PyTorch is as it was.
+It passes backward calls, optimizer steps and compiled regions to the watches. It marks the nodes
+that a backward pass freed, once for all watches. When the last watch ends, PyTorch is as it was.
 """
 
 import itertools
@@ -34,10 +33,7 @@ _Functions = tuple[weakref.ref[type], ...]
 
 
 class Listener(Protocol):
-    """The methods that the engine calls on a watch, in the thread in which the event happens.
-
-    ``failed`` is called on the listener with the largest ``knowledge`` only.
-    """
+    """The methods that the engine calls on a watch, in the thread in which the event happens."""
 
     strict: bool
 
@@ -219,10 +215,7 @@ def mark_freed(call: BackwardCall, outputs: Sequence[Any], inputs: Sequence[Any]
 
 
 def _custom_functions(outputs: Any) -> tuple[_Functions, _Functions]:
-    """Return the custom functions in this graph, and those that stored a tensor without a graph.
-
-    A value that forward computed is such a tensor, so the gradient through it has no graph.
-    """
+    """Return the custom functions in this graph, and those that stored a tensor without a graph."""
     with undisturbed():
         nodes = {_torch.function_of(node): node for node in walk(roots_of(outputs))[0]}
         custom = [(weakref.ref(f), node) for f, node in nodes.items() if f is not None]
@@ -242,9 +235,7 @@ def mark_what_ran(call: BackwardCall, outputs: Any) -> None:
 def _mark_all(call: BackwardCall, roots: list[Any]) -> None:
     """Mark the nodes that the roots reach, except those that a complete earlier call has reached.
 
-    An earlier call that ran to the leaves has freed everything below its nodes, so the traversal
-    stops there. It continues below nodes of a call with ``inputs=``, because that may have freed
-    only a part of the graph below them.
+    That call has freed everything below its nodes, but one with ``inputs=`` perhaps only a part.
     """
     leaf, pending, passed = _torch.LEAF, roots.copy(), set()
     edges_tag, hold_edges, freed_tag = _torch.EDGES, _torch.hold_edges, FREED_TAG

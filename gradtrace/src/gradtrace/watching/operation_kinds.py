@@ -48,11 +48,7 @@ requires_grad: Callable[[torch.Tensor], bool] = attrgetter("requires_grad")
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """An operation before it runs: its kind, its caller, its tensors and their versions.
-
-    ``prior_state`` is the state that the operation may change: the number of the last backward call
-    if it computes a gradient, and whether the tensor required grad if it sets that.
-    """
+    """An operation before it runs: its kind, its caller, its tensors and their versions."""
 
     kind: str
     func: Callable[..., Any]
@@ -63,7 +59,7 @@ class Operation:
     tensors: list[torch.Tensor]
     versions: list[int | None]
     sequence_nr: int
-    prior_state: Any
+    prior_state: Any  # of a gradient the last backward call, of a switch the old requires_grad
 
     @property
     def name(self) -> str:

@@ -1,8 +1,7 @@
 """The observer of a strict watch: it sees each operation of its thread, and writes to a timeline.
 
-It is a ``TorchFunctionMode`` that passes every operation on and records which line created which
-nodes, which line modified a tensor in place, and which call detached a result. It reports some
-silent failures itself: a gradient that a custom backward changes, a sum of used losses, clipping.
+It is a ``TorchFunctionMode``. It reports some silent failures itself: a gradient that a custom
+backward changes, a sum of used losses, and clipping.
 
 The operation runs in a *stand-in*: a function with the file, line and globals of the line that
 called it. So a warning that PyTorch raises names that line and is counted there, and an error has

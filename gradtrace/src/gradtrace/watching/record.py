@@ -50,22 +50,17 @@ _REPORTED: dict[Any, Any] = {}  # failures of gradtrace, as the warnings module 
 
 
 class BackwardCall:
-    """A call of ``backward`` or ``autograd.grad``, made when the counter was at ``sequence_nr``.
-
-    ``roots`` are the numbers of the nodes at which it began, and of the nodes that these only
-    scale; ``output_nrs`` say which outputs of these nodes were the losses. ``whole`` calls ran to
-    the leaves, not to some inputs only. ``failed`` calls may have freed a part of their graph.
-    """
+    """A call of ``backward`` or ``autograd.grad``, made when the counter was at ``sequence_nr``."""
 
     keeps_graph = False
     creates_graph = False
     functions: tuple[weakref.ref[type], ...] = ()  # custom ones, if it creates a graph
-    roots: tuple[int, ...] = ()
-    output_nrs: frozenset[int] = frozenset()
+    roots: tuple[int, ...] = ()  # numbers of the nodes where it began, and of those they only scale
+    output_nrs: frozenset[int] = frozenset()  # which outputs of these nodes were the losses
     of_scalars = False  # each of these outputs has one element
-    whole = True
+    whole = True  # it ran to the leaves, not to some inputs only
     input_nrs: frozenset[int] = frozenset()  # the nodes of its inputs
-    failed = False
+    failed = False  # and may have freed a part of its graph
     derived: tuple[weakref.ref[type], ...] = ()  # whose backward uses values of forward
     recorded = True  # whether operations were recorded where it was called
     inference = False  # whether inference mode was on there
@@ -94,21 +89,16 @@ class BackwardCall:
 
 @dataclass(eq=False, slots=True)
 class OptimizerStep:
-    """A step of an optimizer, and the storages that it may have modified.
-
-    ``storages`` is None if they were not recorded; it may then have modified all parameters.
-    ``gradients`` is a hash of the identities of the tensors that are its gradients; a step is
-    ``is_empty`` if there are none, or all of them are zero.
-    """
+    """A step of an optimizer, and the storages that it may have modified."""
 
     optimizer: weakref.ref[torch.optim.Optimizer]
     location: Location | None
     sequence_nr: int
     last_call: int
-    storages: frozenset[int] | None = None
-    gradients: int = 0
+    storages: frozenset[int] | None = None  # None if unknown: then of all parameters
+    gradients: int = 0  # a hash of their identities
     path: dict[CodeType, int] = field(default_factory=dict)  # as of a backward call
-    is_empty: bool = False
+    is_empty: bool = False  # without a gradient, or all are zero
     in_forward: bool = False  # of a custom function, whose node is older than what it saves
 
     def changed(self, storage: int) -> bool:
@@ -122,14 +112,11 @@ class OptimizerStep:
 
 @dataclass(frozen=True)
 class Memory:
-    """The elements of a storage that a strided tensor refers to.
+    """The elements of a storage that a strided tensor refers to."""
 
-    ``address`` is that of the first element in bytes; ``shape`` and ``stride`` are in elements.
-    """
-
-    address: int
+    address: int  # of the first element, in bytes
     shape: tuple[int, ...]
-    stride: tuple[int, ...]
+    stride: tuple[int, ...]  # in elements
     itemsize: int
 
     @classmethod
@@ -158,10 +145,7 @@ class Memory:
         return range(self.address, self.address + (last + 1) * self.itemsize)
 
     def overlaps(self, other: "Memory") -> bool:
-        """Whether two tensors share an element.
-
-        Only their spans are compared if they are very large, or if their items differ in size.
-        """
+        """Whether two tensors share an element, or may do so, if they are very large."""
         own_span, other_span = self.span, other.span
         if own_span.stop <= other_span.start or other_span.stop <= own_span.start:
             return False
@@ -178,16 +162,12 @@ class Memory:
 
 @dataclass(eq=False, slots=True)
 class Modification:
-    """An in-place modification of a tensor, made when the counter was at ``sequence_nr``.
-
-    ``memory`` is the memory that may have changed, None if unknown; ``last_call`` is the number of
-    the last backward call before it.
-    """
+    """An in-place modification of a tensor, made when the counter was at ``sequence_nr``."""
 
     location: Location | None
     sequence_nr: int
-    memory: Memory | None
-    last_call: int
+    memory: Memory | None  # that may have changed, None if unknown
+    last_call: int  # the number of the last backward call before it
     by_optimizer: bool = False
     by_library: bool = False  # by code of PyTorch that a line of the program called
     of_a_view: bool = False  # of a tensor that is a view of another
@@ -196,37 +176,28 @@ class Modification:
 
 @dataclass(eq=False)
 class Untrained:
-    """The parameters of an optimizer that had no gradient in any of its first ``steps`` steps.
-
-    ``places`` are their positions among the optimizer's parameters, so that no parameter is kept
-    alive. ``doubtful`` are parameters whose cut may have been intended, by line and fact, with a
-    name: only the end of the program shows whether they were never trained.
-    """
+    """The parameters of an optimizer that had no gradient in any of its first ``steps`` steps."""
 
     optimizer: weakref.ref[torch.optim.Optimizer]
-    places: list[int]
+    places: list[int]  # among its parameters, so that none is kept alive
     steps: int = 0
     last_step: Location | None = None
+    # By line and fact, with a name: those whose cut may be intended, as the program's end shows.
     doubtful: dict[tuple[Location, str], tuple[list[int], str | None]] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
 class Stray:
-    """A leaf that no optimizer holds, its last ``.grad``, and how often that gradient has grown.
+    """A leaf that no optimizer holds, its last ``.grad``, and how often that gradient has grown."""
 
-    ``first_call`` is the first backward call that reached the leaf; ``version`` is of ``.grad``;
-    ``updates`` counts the growths before which the program itself had read ``.grad`` and changed
-    the leaf; ``unfrozen_at`` is the line that switched on the gradients of a parameter.
-    """
-
-    first_call: int
+    first_call: int  # that reached the leaf
     gradient: int = 0
-    version: int = 0
+    version: int = 0  # of .grad
     count: int = 0
     storage: int = 0
     is_read: bool = False  # .grad, since the last call
-    updates: int = 0
-    unfrozen_at: Location | None = None
+    updates: int = 0  # growths before which the program had read .grad and changed the leaf
+    unfrozen_at: Location | None = None  # where gradients of a parameter were switched on
 
 
 @dataclass(eq=False)

@@ -15,14 +15,10 @@ _SCALING = ("MulBackward0", "DivBackward0", "NegBackward0")
 
 @dataclass(eq=False)
 class Sum:
-    """A total that one line adds to, stored in the metadata of the additions' nodes.
-
-    ``count`` is the number of iterations: of additions of a value newer than the last addition, or,
-    if the total has several elements, of additions after another backward call.
-    """
+    """A total that one line adds to, stored in the metadata of the additions' nodes."""
 
     location: Location | None
-    count: int = 0
+    count: int = 0  # of the iterations that added to it
     sequence_nr: int = -1  # of the last addition
     last_call: int = 0  # the number of the last backward before that
 
@@ -58,10 +54,7 @@ class Sums:
 
 
 def with_scaled(node: _torch.LiveNode, *kinds: str) -> list[_torch.LiveNode]:
-    """Return the node and the nodes that it only scales: those of ``0.9 * total`` and ``total``.
-
-    Nodes of these other ``kinds`` count as scaling, too, if they have one input.
-    """
+    """Return the node and the nodes that it only scales; ``kinds`` with one input count, too."""
     scaled = [node]
     for scaling in scaled:
         if type(scaling).__name__ in (*_SCALING, *kinds):
@@ -71,10 +64,7 @@ def with_scaled(node: _torch.LiveNode, *kinds: str) -> list[_torch.LiveNode]:
 
 
 def adds_the_same_parameters(node: Any, total: Sum) -> bool:
-    """Whether the terms of a total share leaves, as the losses of iterations do.
-
-    Of each term one leaf is looked up; at most half as many as there are terms may be distinct.
-    """
+    """Whether the terms of a total share leaves, as the losses of iterations do."""
     leaves, additions = set(), 0
     pending = [node]
     for adding in pending:
