@@ -1,21 +1,19 @@
 """Fold a graph of any size into a tree of groups, so that each view shows only a few boxes.
 
 All operations are put into one sequence, each after its inputs, in the order in which they ran. A
-group is an interval of this sequence; so however groups are drawn, no edge leads from an earlier
-group to a later one, and there are no cycles. Groups come from four sources, outermost first:
+group is an interval of this sequence; so no edge leads from an earlier group to a later one, and
+there are no cycles. Groups come from four sources, outermost first:
 
 * the iteration of a loop, and the line that ran the operations, once for each time that it ran;
-* the module whose call ran them, once for each call.  If no calls were recorded, as in a snapshot,
-  it is the module that a parameter is named after (``layers.3.linear1.weight``); operations without
-  parameters then belong to the innermost module around them, the one whose parameters are used
-  before and after them;
-* repetition: neighbours that are similar, such as the layers of a stack or the time steps of a
-  recurrent module, are one group, "layers.0 to layers.11 × 12";
+* the module whose call ran them, once for each call. If no calls were recorded, as in a snapshot,
+  it is the module that a parameter is named after, and for operations without parameters the
+  innermost one whose parameters are used before and after them;
+* repetition: neighbours that are similar, such as layers or time steps, are one group;
 * ranges, if there are still too many members.
 
-A parameter of a module belongs to the innermost group, other than a loop, that contains all its
-users, and comes before the first. Any other leaf belongs to no group of a line, loop or module.
-No recursion is deep, so a hundred thousand nodes, or modules nested that deep, are no problem.
+A module's parameter belongs to the innermost group, other than a loop, that contains all its users,
+and comes before the first. Any other leaf belongs to no group of a line, loop or module. No
+recursion is deep, so graphs of any size are no problem.
 """
 
 from collections import defaultdict

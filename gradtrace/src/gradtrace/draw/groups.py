@@ -17,9 +17,8 @@ class Group:
     """An interval of the sequence of nodes; its members are nodes and inner groups.
 
     ``kind`` is that of a :class:`~gradtrace.draw.scene.Scope`, or ``"all"``, ``"round"`` (one
-    repetition), ``"run"`` (similar neighbours), ``"leaves"`` (leaves that several members use),
-    ``"beside"`` (operations before or after time steps), ``"between"`` (operations between modules)
-    or ``"range"``. ``path`` is the path of the module.
+    repetition), ``"run"`` (similar neighbours), ``"leaves"`` (that several members use),
+    ``"beside"`` (beside time steps), ``"between"`` (operations between modules) or ``"range"``.
     """
 
     kind: str

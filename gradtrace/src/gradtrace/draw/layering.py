@@ -1,7 +1,7 @@
 """The layers of a drawing, the dummy nodes of long edges, and the order within each layer.
 
-These are the first stages of Sugiyama's method.  Layer 0 is at the top, where the leaves are; links
-lead upward, in the direction of the backward pass.
+These are the first stages of Sugiyama's method. Every box is below all of its inputs. Layer 0 is at
+the top, where the leaves are; links lead upward, in the direction of the backward pass.
 """
 
 from collections import Counter, defaultdict

@@ -1,17 +1,7 @@
 """Lay out a scene: layers from top (leaves) to bottom (losses), each tensor beside its home.
 
 The layout is computed once for everything that ever existed, so that nothing moves from step to
-step. Its stages follow Sugiyama's method:
-
-* *Fold* (:mod:`gradtrace.draw.fold`): a large graph becomes several views of a few boxes; a box
-  stands for a node, or for a group that has its own view.
-* *Layers* (:mod:`gradtrace.draw.layering`): every box is below all of its inputs, a layer that is
-  too wide is wrapped like a line of text, and an edge gets a dummy node in each layer it crosses.
-* *Order* (:mod:`gradtrace.draw.layering`): each layer is sorted by the mean position of its
-  neighbours.
-* *Coordinates* (:mod:`gradtrace.draw.placement`): each box is put as near to its neighbours as
-  order and gaps allow.  A part that is too high continues in further columns, and parts that never
-  exist at the same time, such as the iterations of a loop, share one column.
+step. Its stages, after the graph has been folded, are those of Sugiyama's method.
 """
 
 from collections import defaultdict

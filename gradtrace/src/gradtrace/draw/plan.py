@@ -139,8 +139,7 @@ def _stubs(
     """Add boxes for the neighbours of an open group, as the enclosing view shows them.
 
     Neighbours that are connected to the same boxes share a stub; those of a single box do not if
-    there are at most ``_STUBS``. ``neighbours`` are the inputs and the users of the group's nodes,
-    each with the boxes that it is connected to. Returns the links to the stubs.
+    there are at most ``_STUBS``. ``neighbours`` are inputs and users, each with its boxes.
     """
     inputs, users = neighbours
     boxes, box_of = plan.boxes, plan.box_of

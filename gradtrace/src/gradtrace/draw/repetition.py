@@ -26,8 +26,7 @@ class Similarity:
     """Numbers the members of groups so that similar members have equal numbers; leaves have none.
 
     Two modules are similar if their paths differ only in digits and the same operations use
-    parameters of the same names; other groups, and modules without parameters, if their members
-    are similar.
+    parameters of the same names; modules without parameters and other groups, if their members are.
     """
 
     def __init__(self, scene: Scene):

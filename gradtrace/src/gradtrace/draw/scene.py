@@ -1,7 +1,6 @@
 """The input of every drawing, whether it comes from a trace or a snapshot.
 
-A :class:`Scene` has nodes, the tensors that they saved, and when each of them existed. The fold,
-the layout and the drawing depend on nothing else, so all graphs are drawn alike.
+The fold, the layout and the drawing depend on nothing else, so all graphs are drawn alike.
 """
 
 import re
@@ -20,8 +19,8 @@ class Scope(NamedTuple):
 
     ``kind`` is ``"loop"``, ``"iteration"``, ``"line"``, ``"module"`` or ``"layer"`` (of a recurrent
     module). ``number`` tells scopes of one kind apart: the run of a loop and its iteration (from
-    1), the step of a line, the call of a module, the name of a layer. ``line`` is the line of a
-    loop's header, or the line itself; ``path`` is the path of a module, part by part.
+    1), the step of a line, the call of a module, the name of a layer. ``line`` is that of a loop's
+    header, or the line itself; ``path`` is the path of a module, part by part.
     """
 
     kind: str
@@ -34,11 +33,10 @@ class SceneNode(NamedTuple):
     """A node of the graph.
 
     ``order`` grows from operation to operation and is None for leaves. ``moment`` is the step at
-    which the node was first seen, ``line`` the line that had just run; both are None if they are
-    unknown. ``text`` is the number of characters of the longest text that its box will ever show
-    besides the label, ``rows`` the number of rows below the title. ``module`` is the path of the
-    module that a leaf is a parameter of. ``scopes`` are the scopes of an operation, outermost
-    first. ``outputs`` are the shapes of its results as text.
+    which the node was first seen, ``line`` the line that had just run. ``text`` is the length of
+    the longest text that its box will ever show besides the label, ``rows`` the number of rows
+    below the title. ``module`` is the path of the module that a leaf is a parameter of. ``scopes``
+    are those of an operation, outermost first, ``outputs`` the shapes of its results as text.
     """
 
     name: str
@@ -58,10 +56,10 @@ class SceneNode(NamedTuple):
 class SceneTensor(NamedTuple):
     """A tensor that the drawing shows as a separate rectangle.
 
-    Its ``home`` is the node that created it, or else the first node that saved it. ``savers`` are
-    the nodes that saved it; ``named`` is True if a variable ever named it, and ``room`` is the
-    number of characters of its names. ``data`` is True for plain data, which the program keeps
-    alive independently of the graph; ``life`` are the first and the last moment at which it does.
+    Its ``home`` is the node that created it, or else the first that saved it. ``savers`` are the
+    nodes that saved it; ``named`` is True if a variable ever named it, and ``room`` is the length
+    of its names. ``data`` is True for plain data, which the program keeps alive independently of
+    the graph from the first to the last moment of ``life``.
     """
 
     nbytes: int
@@ -79,9 +77,8 @@ class Scene:
 
     ``tensors`` has None for a tensor that gets no rectangle: a leaf's, which the leaf's own box
     shows, or one that no node created or saved. ``lives`` holds, for each node, the first and the
-    last moment at which the node, or a tensor whose home it is, existed; plain data does not count.
-    ``source`` maps lines to their text. ``calls_known`` is True if scopes include the modules whose
-    calls were recorded.
+    last moment at which it, or a tensor whose home it is, existed; plain data does not count.
+    ``source`` maps lines to their text. ``calls_known`` is True if calls of modules were recorded.
     """
 
     nodes: Sequence[SceneNode]

@@ -28,10 +28,7 @@ _BASELINE = 20.0  # of the title, below the top of its box
 
 
 class Face(NamedTuple):
-    """The content of a box: its rows of text, the tensors that they refer to, and its style.
-
-    ``holds`` has, for each row, the index of the tensor that it refers to, or None.
-    """
+    """The content of a box; ``holds`` has, for each row, the index of the tensor it refers to."""
 
     title: str
     rows: Sequence[str]

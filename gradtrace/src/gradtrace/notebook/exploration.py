@@ -1,7 +1,6 @@
 """Run a function for every setting of its controls, and play the traces.
 
-The output that a notebook stores is a page that plays all traces without a kernel
-(:func:`gradtrace.player.page.static_html`); while a kernel lives, the page, its
+A notebook stores a page that plays all traces without a kernel. While a kernel lives, the page, its
 :class:`~gradtrace.Player` and the controls' ipywidgets change together.
 """
 
@@ -38,9 +37,8 @@ class Exploration:
     """The result of :func:`explore`: call it, ask it for traces, display it, or link its player.
 
     ``controls`` maps each name to its :class:`Control`; ``player`` is the live
-    :class:`~gradtrace.Player`; ``widget`` shows both as ipywidgets, which end with the kernel.
-    ``question`` is the :class:`~gradtrace.questions.Question` that the player asks, or None; the
-    reader's answer is ``player.answer``.
+    :class:`~gradtrace.Player`; ``widget`` shows both as ipywidgets. ``question`` is the
+    :class:`~gradtrace.questions.Question` asked, or None; ``player.answer`` is the answer.
     """
 
     def __init__(
@@ -214,10 +212,7 @@ class Exploration:
         return self._edits.data() | {"cell": cell}
 
     def to_html(self, path: str | Path) -> None:
-        """Write a page that plays every setting: one file that works without a server.
-
-        It begins with the current setting.
-        """
+        """Write a page that plays every setting, the current one first, in one file."""
         write(self._page(), path)
 
     def _page(self) -> str:
@@ -265,8 +260,8 @@ _FIRST_DISPLAYED: dict[int, str] = {}  # by process: kernels may be forks of one
 def _front_end_carrier(name: str) -> str:
     """Return the name of the player with which the notebook stores the front end.
 
-    This is the player that was displayed first, even if it is displayed again, so that a notebook
-    stores the front end once. In Colab it is ``name``, as each output is a frame with its own copy.
+    This is the one displayed first, even if it is displayed again, so that the front end is stored
+    once. In Colab it is ``name``, as each output is a frame with its own copy.
     """
     if _in_colab():
         return name
@@ -280,8 +275,7 @@ def _in_colab() -> bool:
 def _needs_a_view() -> bool:
     """Whether this kernel's front end is VS Code or Colab, as far as a kernel can tell.
 
-    VS Code's Jupyter extension puts a name into the notebook's namespace, Colab a module into
-    ``sys.modules``.
+    VS Code puts a name into the notebook's namespace, Colab a module into ``sys.modules``.
     """
     shell = get_ipython()
     in_vs_code = shell is not None and "__vsc_ipynb_file__" in shell.user_ns

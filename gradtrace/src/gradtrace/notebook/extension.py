@@ -1,9 +1,8 @@
 """``%load_ext gradtrace``: a plain watch over the notebook, and the magic ``%explain``.
 
 The watch adds its explanation to an error as a note, which IPython prints under the traceback. An
-error that is not raised by ``backward()``, but by an operation, for example, is explained when its
-cell has ended. ``%explain`` prints the explanation again, also of an error from before the
-extension was loaded. ``%explain --fix`` proves a repair by running the cells again.
+error that ``backward()`` does not raise is explained when its cell has ended. ``%explain`` prints
+the explanation again, also of an error from before the extension was loaded.
 """
 
 import sys

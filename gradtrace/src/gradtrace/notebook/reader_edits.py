@@ -1,7 +1,6 @@
 """Edits of a function that a reader may make, and the resulting programs.
 
-:func:`gradtrace.explore` says how an edit is written, and which edits combine. Each combination is
-compiled into a separate function, whose source the debugger, the tracer and tracebacks find.
+Each combination of edits is compiled into a function, whose source debuggers and tracers find.
 """
 
 import ast
@@ -26,10 +25,7 @@ Combination = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ReaderEdit:
-    """One edit; ``changes`` maps each line that it changes to the lines in its place.
-
-    These are indented as in the function; None stands for the original line.
-    """
+    """One edit; ``changes`` maps a line to those in its place, where None is the line itself."""
 
     name: str
     changes: Mapping[int, tuple[str | None, ...]]

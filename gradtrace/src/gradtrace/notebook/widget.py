@@ -1,9 +1,8 @@
 """Play a trace in a live notebook: an anywidget around :mod:`gradtrace.player.page`.
 
-A displayed player is a view like any ipywidget's, and disappears with its kernel. A page that
-:func:`gradtrace.player.page.static_html` made with the player's ``key`` needs no kernel. While a
-kernel runs, the page and the player change together, and no view is needed, because a front end
-creates a model of each widget.
+A page that :func:`gradtrace.player.page.static_html` made with the player's ``key`` needs no
+kernel. While one runs, the page and the player change together, and no view is needed, because
+front ends create a model of each widget.
 """
 
 import time
@@ -20,17 +19,14 @@ from gradtrace.tracing.steps import TraceData
 class Player(anywidget.AnyWidget):
     """An ipywidget that plays one trace at a time.
 
-    ``trace`` is a :func:`gradtrace.player.page.payload`; ``step`` is the step shown, from 0; both
-    can be set, observed and linked. A new trace keeps the step, or begins at its last step if it
-    has fewer. ``question`` is the question that the player asks first, or None, and ``answer``
-    lists the reader's choices.
+    ``trace`` is a :func:`gradtrace.player.page.payload`; ``step`` is the step shown, from 0. A new
+    trace keeps the step, or begins at its last step if it has fewer. ``question`` is asked first,
+    unless it is None, and ``answer`` lists the reader's choices. ``setting`` holds, for each
+    control, the index of its option, None for another value. ``controls`` are as
+    :func:`gradtrace.player.page.static_html` takes them; they may have more options.
 
-    ``setting`` holds, for each control, the index of its option, None for another value.
-    ``controls`` are the live ones, in the form that :func:`gradtrace.player.page.static_html`
-    takes: they may have more options than a page has traces of.
-
-    ``key`` selects the players on the page that are synchronized with this widget, none if it is
-    empty; if several widgets have the same key, the players are synchronized with the newest one.
+    The players with this ``key`` are synchronized with this widget, none if it is empty; if several
+    widgets have the same key, with the newest one.
     """
 
     _esm = module()

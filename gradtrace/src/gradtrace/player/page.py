@@ -1,9 +1,7 @@
 """Traces as a self-contained piece of HTML that plays them without a kernel and without a network.
 
-The JavaScript modules in ``player/`` draw everything. :func:`module` joins them, and
-:func:`static_html` writes them into the page together with the traces of every setting of the
-controls. The live widget (:mod:`gradtrace.notebook.widget`) is the same front end, and shows the
-same :func:`payload`.
+The JavaScript modules in ``player/`` draw everything: :func:`module` joins them, and
+:func:`static_html` writes them into the page together with the traces of every setting.
 """
 
 import functools
@@ -35,8 +33,7 @@ def module() -> str:
     """Return the front end as one ES module: the style sheet, then the modules of ``player/``.
 
     They share one scope, so the imports between them are left out, as are indentation and comments.
-    Its default export is the object that anywidget renders with; ``mountAll()`` builds the players
-    of a page.
+    The default export is the object that anywidget renders with; ``mountAll()`` builds all players.
     """
     style = (_PLAYER / "player.css").read_text(encoding="utf-8")
     style = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)).strip()
@@ -180,9 +177,8 @@ _PAGE = (
 )
 
 
-# Where scripts run, the player's place is kept until it is built, so that nothing moves then.  That
-# they may run does not say that these do: a mail program's or a forge's policy may stop them.  So
-# the text appears after some seconds, unless a player has replaced it.
+# Where scripts run, the player's place is kept until it is built. But a mail program's or a forge's
+# policy may stop them, so the text appears after some seconds, unless a player has replaced it.
 _UNBUILT = (
     ".gradtrace {margin: 1rem 0}"
     "@media screen and (scripting: enabled) {"

@@ -58,13 +58,12 @@ class Trace(TraceData):
     """The result of :func:`gradtrace.trace`: plain data that can be compared, stored and sent.
 
     ``steps`` are the states before, between and after the lines. They refer by index to ``nodes``
-    and ``tensors``, all those of the graph that any step contains. ``source`` maps line numbers, as
-    in the file or the notebook cell, to their text. ``statements`` maps the first line of each
-    statement that spans several to its last (of a compound statement, to that of its head).
-    ``skipped`` are the lines that did not run; after an error, only those of branches not taken.
-    ``error`` is the exception that ended the function, None if it returned. ``unrecorded`` counts
-    the lines that ran after ``max_steps``; the last step is recorded in any case. ``calls`` are the
-    calls of modules in which operations ran, outer before inner ones.
+    and ``tensors``, all those that any step contains. ``source`` maps line numbers, as in the file
+    or the notebook cell, to their text. ``statements`` maps the first line of each statement that
+    spans several to its last (of a compound statement, to that of its head). ``skipped`` are the
+    lines that did not run; after an error, only those of branches not taken. ``error`` is the
+    exception that ended the function, if any. ``unrecorded`` counts the lines that ran after
+    ``max_steps``. ``calls`` are the calls of modules that ran operations, outer before inner ones.
     """
 
     @classmethod
@@ -105,10 +104,7 @@ class Trace(TraceData):
         return ax
 
     def to_html(self, path: str | Path) -> None:
-        """Write a page that plays the trace: one file that works without a server.
-
-        A graph of any size is folded into views of a few boxes.
-        """
+        """Write a page that plays the trace: one file that works without a server."""
         write(self._page(), path)
 
     def _page(self) -> str:

@@ -1,17 +1,14 @@
 """Record the nodes of a backward pass in the order in which the engine runs them.
 
 When the traced program calls ``backward()``, every node that its roots reach gets two hooks, which
-are removed when the call ends.  The first hook is the last to run before the node, and sees the
-gradients that arrive, after the tensors' own hooks; the second is the last to run after the node,
-and sees the gradients that it passes on.  The engine frees a node's saved tensors only after that,
-so the state that a node leaves is read when the next node begins, or when the call ends.  A node
-that began and never ended is where an error stopped the backward pass.
+are removed when the call ends. The first is the last to run before the node, and sees the gradients
+that arrive; the second is the last to run after it, and sees those that it passes on. The engine
+frees a node's saved tensors only after that, so its state is read when the next node begins, or
+when the call ends. An error stopped the backward pass at a node that began and never ended.
 
 The hooks ask the engine for their node and keep none, because a node that refers to itself through
-its hooks would never be freed.  A backward call inside another one (a reentrant checkpoint, or a
-hook that calls ``backward()``) has its nodes hooked when it begins, since they exist only then.
-
-Hooks that run on an accelerator's thread are not seen, because Python traces no calls there.
+its hooks would never be freed. A backward call inside another one has its nodes hooked when it
+begins. Hooks of the program on an accelerator's thread are not seen: Python traces no calls there.
 """
 
 import functools

@@ -1,9 +1,7 @@
 """Find the module call in which each operation was recorded.
 
-PyTorch numbers the operations that it records.  The numbers before and after a module's call show
-which operations were recorded within it.  This works for modules without parameters, and for each
-call of a module that is called several times.  The modules themselves get no hooks, because Python
-reports the calls.
+PyTorch numbers the operations that it records, so the numbers before and after a module's call show
+which ones belong to it. Modules get no hooks, because Python reports the calls.
 """
 
 import bisect

@@ -17,9 +17,8 @@ _KINDS = {
 class FunctionSource(NamedTuple):
     """The text of a function by line, without its decorators.
 
-    ``statements`` maps the first line of each statement that spans several to its last, of a
-    compound statement to that of its head. ``branches`` pairs the line of each ``if``, loop or
-    ``match`` with the lines of each of its blocks.
+    ``statements`` is that of :class:`gradtrace.Trace`. ``branches`` pairs the line of each ``if``,
+    loop or ``match`` with the lines of each of its blocks.
     """
 
     lines: dict[int, str]

@@ -1,14 +1,12 @@
 """The live graph, updated from line to line.
 
-Reading the whole graph at every line would make a trace quadratic in its lines.  But a node never
+Reading the whole graph at every line would make a trace quadratic in its lines. But a node never
 changes its edges, so counting shows which nodes are alive: a node lives as long as a variable or
-the edge of a live node refers to it.  The recorder of backward passes has the nodes read again that
-a pass may have changed (:meth:`LiveGraph.read_again`), and a new version of a tensor that shares
-memory with a saved one has the whole graph read.
-
-A change through a tensor that no variable reaches is not noticed in this way.  Therefore a graph of
-up to ``_SMALL`` nodes is read completely at every line, and a larger one only as often as an
-average of ``_READ_A_LINE`` nodes per line allows.
+the edge of a live node refers to it. The nodes that a backward pass may have changed are read again
+(:meth:`LiveGraph.read_again`), and all nodes if a tensor that shares memory with a saved one has a
+new version. A change through a tensor that no variable reaches is not noticed so. Therefore a graph
+of up to ``_SMALL`` nodes is read at every line, and a larger one only as often as an average of
+``_READ_A_LINE`` nodes per line allows.
 
 A node is recognized by its index in ``node.metadata``, a dict that lives as long as the node, and a
 leaf by its tensor, because PyTorch makes a new AccumulateGrad when the old one died.  Between the
@@ -50,11 +48,10 @@ class LiveGraph:
 
     ``nodes`` are all nodes ever seen; ``states`` has the states of those that are alive.
     ``changed`` are the states that the last look found new or different, ``gone`` the nodes that
-    have died since the look before, both in the order of ``nodes``. ``tensors`` are all tensors
-    ever seen that a node saved or that a variable with a graph named; ``tensor_of`` maps each
-    variable to its tensor, if any. ``memory`` counts bytes. ``last_run`` is the index of the node
-    that this line's backward pass ran last, None after a pass that did not fail. ``whole`` is True
-    if the last look read every node, not only those that may have changed.
+    have died since the look before, both in the order of ``nodes``. ``tensors`` are all those ever
+    seen that a node saved or that a variable with a graph named; ``tensor_of`` maps each variable
+    to its tensor, if any. ``last_run`` is the index of the node that this line's backward pass ran
+    last, None if the pass did not fail. ``whole`` is True if the last look read every node.
     """
 
     def __init__(self) -> None:
@@ -269,9 +266,8 @@ class LiveGraph:
 class _Tensors:
     """Every storage that was seen, each stored once, even if PyTorch reuses an address.
 
-    PyTorch before 2.13 may show a copy of a saved tensor, which dies as soon as it was read.  No
-    reference to such a storage is possible, so its address counts as free once no node and no
-    variable has it between two lines.
+    PyTorch before 2.13 may show a copy of a saved tensor, to whose storage no reference is
+    possible. So its address counts as free once no node and no variable has it between two lines.
     """
 
     def __init__(self) -> None:

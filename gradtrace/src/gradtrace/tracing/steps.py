@@ -1,12 +1,10 @@
 """The data of a trace, and its JSON.
 
-A :class:`Trace` is plain data: it contains neither tensors nor widgets, so it can be compared,
-stored and sent. Nodes are identified by their index in ``Trace.nodes``; each :class:`Step` lists
-the states that differ from the step before, so that many steps of a large graph stay small. Tensors
-are in ``Trace.tensors``: the nodes that saved a tensor, the variables that name it and its leaf
-refer to it by index, which shows which of them share memory. A trace has two levels, as a debugger
-has: the lines are :attr:`Trace.steps`, and the nodes that a line's backward pass ran are the steps
-inside of it, :attr:`Step.inside`.
+A :class:`Trace` contains neither tensors nor widgets, so it can be compared, stored and sent. Nodes
+and tensors are identified by their index in ``Trace.nodes`` and ``Trace.tensors``; what refers to
+the same tensor shares memory. Each :class:`Step` lists the states that differ from the step before,
+so that many steps of a large graph stay small. The nodes that a line's backward pass ran are steps
+inside of the line's step, :attr:`Step.inside`.
 """
 
 import json
@@ -48,10 +46,9 @@ class Variable:
 class Slot:
     """A saved tensor of a node, as first seen; ``nbytes`` is the size of its storage in bytes.
 
-    ``role`` is that of :class:`gradtrace.autograd.nodes.SavedTensor`, ``tensor`` an index in
-    ``Trace.tensors``.  ``empty`` is True for a slot in which this node saved nothing.  The other
-    fields are None in such a slot, and if they are unknown, because a hook had packed the tensor or
-    because it had been freed before the trace first saw it.
+    ``role`` is that of :class:`~gradtrace.autograd.nodes.SavedTensor`, ``tensor`` an index in
+    ``Trace.tensors``. ``empty`` is True if the node saved nothing in this slot. The other fields
+    are None then, and if a hook had packed the tensor or it was freed before the trace saw it.
     """
 
     name: str
@@ -68,14 +65,13 @@ class Slot:
 class TraceNode:
     """A node of the graph that existed at some step.
 
-    ``line`` is the line that had just run when the node was first seen; None if the node existed
-    before the first line. ``leaf`` is True for AccumulateGrad nodes. ``label`` is the name of a
-    leaf's variable, "a leaf no variable holds" if it has none, or an operation's ``name``.
-    ``order`` counts the operations as they were created, from 0; it is None for leaves. ``tensor``
-    is the tensor of a leaf, an index in ``Trace.tensors``, and None for all other nodes. ``call``
-    is the innermost call of a module in which the operation ran, an index in ``Trace.calls``; None
-    outside of modules. ``made`` are the shapes of the operation's results, with a dtype other than
-    float32, as text: ``"2 × [8] float64"``; empty if PyTorch does not record them.
+    ``line`` had just run when the node was first seen; it is None if the node existed before the
+    first line. ``leaf`` is True for AccumulateGrad nodes. ``label`` is the name of a leaf's
+    variable, "a leaf no variable holds" if it has none, or an operation's ``name``. ``order``
+    counts the operations as they were created, from 0. ``tensor`` is the tensor of a leaf, an index
+    in ``Trace.tensors``. ``call`` is the innermost call of a module in which the operation ran, an
+    index in ``Trace.calls``. ``made`` are the shapes of the operation's results, with a dtype other
+    than float32, as text: ``"2 × [8] float64"``; empty if PyTorch does not record them.
     """
 
     name: str
@@ -104,11 +100,10 @@ class ModuleCall(NamedTuple):
 class TraceTensor:
     """A tensor of the graph, or several that share one storage.
 
-    It is a leaf, was saved by a node, or was named by a variable that has a graph.  ``label`` is
-    the first variable that named it, else the node and the slot that saved it.  ``shape`` and
-    ``dtype`` are those under which it was first seen, ``line`` is the line that had just run then;
-    ``nbytes`` is the size of the whole storage in bytes.  ``role`` is that of
-    :class:`gradtrace.autograd.nodes.SavedTensor`, as first seen, and ``"leaf"`` for a leaf.
+    It is a leaf, was saved by a node, or was named by a variable that has a graph. ``label`` is the
+    first variable that named it, else the node and the slot that saved it. ``nbytes`` is the size
+    of the whole storage. The other fields are those under which it was first seen: ``line`` had
+    just run, and ``role`` is that of :class:`~gradtrace.autograd.nodes.SavedTensor`, or ``"leaf"``.
     """
 
     label: str
@@ -148,14 +143,13 @@ class Raised:
 class NodeRun:
     """The record of one node's run in a backward pass.
 
-    ``node`` is an index in ``Trace.nodes``. ``call`` numbers the line's backward calls from 1.
-    ``depth`` counts the calls around it, as in a reentrant checkpoint or in a hook.
-    ``received`` are the gradients that arrived, as texts, one for each output of the operation.
-    ``passed`` are those that the node passed on, one for each of ``TraceNode.next``; None if the
-    node failed, so that the pass stopped there. ``written`` is a leaf's ``.grad`` before and after.
-    ``released`` names the slots whose saved tensors were freed, ``returned`` counts the bytes that
-    no node saves any longer. ``hooks`` are the Python functions that the engine called for this
-    node, ``recomputed`` the operations that a checkpoint ran again to recompute saved tensors.
+    ``node`` is an index in ``Trace.nodes``. ``call`` numbers the line's backward calls from 1,
+    ``depth`` counts the calls around it, as in a reentrant checkpoint or a hook. ``received`` are
+    the gradients that arrived, as texts, one for each output of the operation; ``passed`` are those
+    passed on, one for each of ``TraceNode.next``, or None if the pass stopped there. ``written`` is
+    a leaf's ``.grad`` before and after. ``released`` names the slots whose saved tensors were
+    freed, ``returned`` counts the bytes that no node saves any longer. ``hooks`` are the Python
+    functions that the engine called, ``recomputed`` the operations that a checkpoint ran again.
     """
 
     node: int
@@ -179,17 +173,15 @@ class Step:
     the order of ``Trace.nodes``. ``held`` counts the bytes of saved tensors, each storage once:
     activations, leaves, inputs (the program keeps the last two alive anyway). ``gradients`` counts
     the bytes of the ``.grad`` of leaves and variables. ``peak`` is the largest number of bytes that
-    results of the program's operations occupied at once while ``ran`` ran, ``device`` the values of
-    PyTorch's own counters of the accelerators in use, ``{"allocated", "peak"}`` in bytes
-    (:class:`gradtrace.autograd.live_bytes.DeviceCounters`); both are None if they were not
+    results of operations occupied at once while ``ran`` ran, ``device`` what PyTorch counted on the
+    accelerators in use, ``{"allocated", "peak"}`` in bytes; both are None if they were not
     measured. ``values`` are the live numbers, texts and truth values. ``raised`` is set if ``ran``
     raised an exception, caught by the function or not.
 
     ``inside`` are the steps of the nodes that ran while ``ran`` did, in the order in which they
-    ended. In such a step ``node`` is the name of the node (None for a line), and ``run`` the record
-    of its run; ``changed`` and ``gone`` are relative to the step inside before it, or, in the first
-    one, to the line before. ``ran`` and ``line`` are both the line that runs. ``unrecorded`` counts
-    the nodes that ran beyond the limit of recorded ones.
+    ended; ``unrecorded`` counts those beyond the limit. In such a step ``node`` is the name of the
+    node, ``run`` the record of its run, and ``ran`` and ``line`` are both the line that runs;
+    ``changed`` and ``gone`` are relative to the step inside before it, or to the line before.
     """
 
     line: int | None

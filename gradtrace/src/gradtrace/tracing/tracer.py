@@ -1,17 +1,13 @@
 """Run one function line by line and record the autograd graph between the lines.
 
-:func:`record` calls the function under ``sys.settrace``.  Python reports each line just before it
-runs.  At each report, and when the function ends, the tensors that the live variables reach are
-collected, and :mod:`gradtrace.tracing.live` updates its copy of their graph.  The result is a
-:class:`~gradtrace.tracing.steps.TraceData`.
+Python reports each line just before it runs (``sys.settrace``). Then, and when the function ends,
+:mod:`gradtrace.tracing.live` updates its copy of the graph that the live variables reach. In a
+backward pass :mod:`gradtrace.tracing.backward_recorder` does so at each node.
 
 With ``peaks`` the function runs under :class:`~gradtrace.LiveBytes`, which sees the result of each
-operation, so that the largest number of bytes inside a line is known.  This is optional because
-compiled functions run uncompiled under such a mode.  Tensors are counted, not the blocks of an
-allocator, so every machine that runs the same operations reports the same bytes.  PyTorch's own
-counters of an accelerator are read, too.
-
-In a backward pass :mod:`gradtrace.tracing.backward_recorder` reads the state at each node.
+operation, so that the largest number of bytes inside a line is known. This is optional because
+compiled functions run uncompiled under such a mode. Tensors are counted, so every machine reports
+the same bytes; PyTorch's own counters of an accelerator are read, too.
 """
 
 import dataclasses
