@@ -1,8 +1,7 @@
 """Diagnose a failed backward call: its cause, the line where it began, and the best repair.
 
-:mod:`gradtrace.explaining.causes` says how facts decide the cause; of its fixes, the first whose
-facts hold is the advice. An explanation is certain if the cause is certain and the advice is
-proven: it helps, and no parameter loses its gradient.
+An explanation is certain if the cause is certain and the advice is proven: it helps, and no
+parameter loses its gradient.
 """
 
 import sys
@@ -41,11 +40,7 @@ def failure(
     inputs: Sequence[Any],
     call: BackwardCall | None,
 ) -> Diagnosis | None:
-    """Return the diagnosis of ``error``, or None if autograd did not raise it.
-
-    ``outputs`` are the roots of the failed backward call, ``inputs`` the tensors whose gradient was
-    requested, and ``call`` is that call; if no backward call raised, they are None, empty and None.
-    """
+    """Return the diagnosis of ``error``, or None if autograd did not raise it."""
     # An exception class of the program may quote PyTorch's texts, but is not autograd's error.
     if type(error).__module__.partition(".")[0] not in ("builtins", "torch"):
         return None

@@ -1,9 +1,7 @@
 """Explain an error after it was raised without a watch.
 
-Only the frames of the traceback are left: their variables, and the roots of the backward call. They
-show which variable reaches freed nodes, or which saved tensor was changed. Only a watch records the
-line that freed or changed it, so the explanation omits that line. In a notebook, run ``%load_ext
-gradtrace``, then ``%explain`` in the cell after the error.
+The variables in the traceback's frames, and the roots of the backward call, show which variable
+reaches freed nodes, or which saved tensor was changed, but not the line that freed or changed it.
 """
 
 import dataclasses

@@ -1,9 +1,7 @@
 """Watch a training program, and explain the error when backward fails.
 
-A plain watch costs so little that it can stay on. When a backward call fails, the explanation is
-added to the exception as a note; the exception's type, text and traceback stay PyTorch's. A strict
-watch also records every operation of the thread that started it, and warns once about each failure
-that raises nothing. A failure of gradtrace itself never stops the program.
+The exception's type, text and traceback stay PyTorch's. A failure of gradtrace itself never stops
+the program.
 """
 
 import contextlib
@@ -99,8 +97,7 @@ def guarded(method: F) -> F:
 class Watch(contextlib.AbstractContextManager["Watch"]):
     """A watch, returned by :func:`watch`, that explains failing backward calls until it is stopped.
 
-    Use it as a context manager or decorator, or call :meth:`stop`. A strict watch also collects
-    silent failures in :attr:`findings`. Entering it again resumes watching and keeps the findings.
+    Entering it again, as a context manager, resumes watching and keeps the :attr:`findings`.
     """
 
     def __init__(self, strict: bool = False, *, begin: bool = True):

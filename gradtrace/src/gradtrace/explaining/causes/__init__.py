@@ -2,10 +2,9 @@
 
 The text of an error gives its *family*. Within a family the first of its :data:`CRITERIA` whose
 facts hold gives the *cause*. Each family has a file; ``freed.toml`` explains the keys. Each fact
-has a name and, in ``texts.toml``, a sentence;
-:mod:`gradtrace.explaining.evidence` and :mod:`gradtrace.explaining.silent` establish it. The
-documentation of families, causes and the JSON report is generated from this package, which
-therefore needs no PyTorch.
+has a name and, in ``texts.toml``, a sentence; :mod:`gradtrace.explaining.evidence` and
+:mod:`gradtrace.explaining.silent` establish it. The documentation is generated from this package,
+which therefore needs no PyTorch.
 """
 
 import re

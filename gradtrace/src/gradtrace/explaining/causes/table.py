@@ -12,15 +12,11 @@ CONFIDENCE = {"certain": CERTAIN, "likely": LIKELY, "observed": OBSERVED, "unkno
 
 @dataclass(frozen=True)
 class Fix:
-    """A change of the program, for cases in which the facts that it ``needs`` hold.
-
-    ``freed.toml`` explains the fields. ``proof`` is None if no facts prove the fix, and empty if
-    it is proven without any; a fix that has an alternative is proven by facts only.
-    """
+    """A change of the program, for cases in which the facts that it ``needs`` hold."""
 
     text: str
     needs: tuple[str, ...] = ()
-    proof: tuple[str, ...] | None = ()
+    proof: tuple[str, ...] | None = ()  # None if no facts prove that it helps
     otherwise: str | None = None
 
     @property
@@ -30,18 +26,13 @@ class Fix:
 
 @dataclass(frozen=True)
 class Cause:
-    """A cause of a failure: ``meaning`` explains the failure, and ``fixes`` repair it.
+    """A cause of a failure: ``meaning`` explains the failure, and ``fixes`` repair it."""
 
-    The first fix whose needs are met applies; the last one needs nothing. ``family`` is None for a
-    cause that occurs in every family. ``evidence`` names the class that names the tensor or
-    function, if the error's text decides the cause.
-    """
-
-    family: str | None
+    family: str | None  # None if it occurs in every family
     name: str
     meaning: str
-    evidence: str | None
-    fixes: tuple[Fix, ...]
+    evidence: str | None  # if the error's text decides the cause, the class that gives the names
+    fixes: tuple[Fix, ...]  # the first whose needs are met applies; the last one needs nothing
 
 
 def filled(text: str, names: Mapping[str, str | None]) -> str:

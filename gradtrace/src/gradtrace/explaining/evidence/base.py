@@ -24,19 +24,14 @@ class NoEvidence(Exception):
 
 @dataclass(eq=False, repr=False)
 class Evidence:
-    """The evidence about one error.
-
-    ``outputs`` are the roots of the failed backward call, ``inputs`` the tensors whose gradient was
-    requested, if any, and ``call`` is that call. ``frame`` is the innermost frame of the user's
-    code. A constructor may raise :class:`NoEvidence`.
-    """
+    """The evidence about one error; a constructor may raise :class:`NoEvidence`."""
 
     timeline: Timeline
-    outputs: tuple[Any, ...]
-    inputs: Sequence[Any]
-    call: BackwardCall | None
+    outputs: tuple[Any, ...]  # the roots of the failed backward call
+    inputs: Sequence[Any]  # the tensors whose gradient was requested, if any
+    call: BackwardCall | None  # the one that failed, if a watch runs
     raised_at: Location | None
-    frame: FrameType | None
+    frame: FrameType | None  # the innermost frame of the user's code
     exception: BaseException
     began_at: Location | None = None
     began_through: tuple[Location, ...] = ()  # the calls that led to that line, innermost first

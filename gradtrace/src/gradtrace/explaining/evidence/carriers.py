@@ -198,10 +198,7 @@ def output_of(leaves: Collection[int], variables: Iterable[Holder]) -> str | Non
 
 
 def detached(carriers: Iterable[Holder], as_leaves: bool = False) -> str | None:
-    """Return the statements that detach the variables, or a description; None for no variables.
-
-    They become leaves that require grad, if the program requests their gradients.
-    """
+    """Return the statements that detach the variables, or a description; None for no variables."""
     carriers = list(carriers)
     call = "detach().requires_grad_()" if as_leaves else "detach()"
     statements = dict.fromkeys(_detached(v, call) for v in _each_place_once(carriers))

@@ -103,10 +103,7 @@ class ModifiedEvidence(Evidence):
 
     @cached_property
     def _operation(self) -> str:
-        """The operation that the error names.
-
-        It computed what its own node saved, but is the last to write into another's input.
-        """
+        """The operation that the error names: it made the result, or last changed an input."""
         operation = re.search(r"output \d+ of (?:\w+::)*(\w+)", self.error)
         return re.sub(r"Backwards?\d*$", "", operation[1]).lower() if operation else " "
 
@@ -197,10 +194,7 @@ class ModifiedEvidence(Evidence):
         return [(name, type(layer).__name__) for name, layer in in_place]
 
     def _only_call(self, layers: list[str]) -> Location | None:
-        """Return the only line that calls one of these layers; None if some call is not known.
-
-        A layer in a Sequential is not called by its own name.
-        """
+        """Return the only line that calls one of these layers, if each is called by its name."""
         calls = [[p for file in self.files for p in source.calls_of(file, [n])] for n in layers]
         places = {*chain.from_iterable(calls)}
         return places.pop() if len(places) == 1 and all(calls) else None

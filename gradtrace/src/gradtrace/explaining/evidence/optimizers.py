@@ -55,10 +55,7 @@ class Training:
     def stepped_since(
         self, call: BackwardCall, until: float = math.inf
     ) -> list[torch.optim.Optimizer]:
-        """Return the optimizers that stepped after that backward call, up to call ``until``.
-
-        Those that hold none of its leaves used the gradients of earlier calls.
-        """
+        """Return the optimizers of a call's leaves that stepped after it, up to call ``until``."""
         steps = (s for s in self._timeline.steps if call.number <= s.last_call <= until)
         optimizers = (o for o in dict.fromkeys(step.optimizer() for step in steps) if o is not None)
         return [o for o in optimizers if not call.leaves or call.leaves & storages_of(o)]

@@ -493,11 +493,7 @@ class ReuseEvidence(Evidence):
 
     @cached_property
     def _optimizers_of_earlier(self) -> list[torch.optim.Optimizer]:
-        """The optimizers that the earlier loss is meant for.
-
-        They stepped before the next call or, if none did, hold the earlier loss's leaves outside
-        the shared part; or this loss's, if those are unknown and the same line made both calls.
-        """
+        """The optimizers that the earlier loss is meant for: they step next, or hold its leaves."""
         if stepped := self.training.stepped_since(self.freeing, self.freeing.number):
             return stepped
         leaves = self._leaves_of(self.freeing)

@@ -1,7 +1,6 @@
 """Failures that raise nothing: wrong gradients, growing graphs, or untrained parameters.
 
-Each detector reads the record of a strict watch: before a backward call, with its graph; after an
-optimizer's step; or at the program's end. It yields findings and keeps no state of its own.
+Each detector reads the record of a strict watch, yields findings, and keeps no state of its own.
 """
 
 from collections.abc import Iterator

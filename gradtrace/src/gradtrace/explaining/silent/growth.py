@@ -77,8 +77,7 @@ def leaks(
 ) -> Iterator[Diagnosis]:
     """Yield findings about sums that were freed unused, and variables that keep many graphs alive.
 
-    ``in_use`` are the nodes of the backward call that is about to run, which do not count; None
-    when the program, or the watch, is about to end.
+    ``in_use``, the nodes of a backward call that begins, do not count; it is None at the end.
     """
     yield from unused_sums(timeline)
     sums = timeline.sums.alive()
@@ -121,8 +120,7 @@ def _can_grow(owner: Any) -> bool:
 def _spans_iterations(timeline: Timeline, node: _torch.LiveNode) -> tuple[str, ...] | None:
     """Return facts about a graph with parts of several iterations, which no call can use, or None.
 
-    Three iterations have freed parts, or steps of one optimizer, which changed the graph's own
-    leaves, separate five.
+    Three iterations freed parts of it, or steps that changed its leaves separate five.
     """
     nodes = walk([node])[0]
     # Optimizer steps tell apart the iterations.

@@ -30,10 +30,9 @@ _COPIES = re.compile(r"\b(deepcopy|(load_)?state_dict)\b")
 def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
     """Yield findings about an optimizer's parameters that had no gradient in its first steps.
 
-    Either the parameters were replaced, so that no variable reaches them any more, or a cut
-    separates them from the loss, which the following steps look for. Parameters that no loss uses
-    do not count. A computation in ``no_grad()``, or a tensor detached outside of a module's
-    forward, may be intended, for a while or until the end: see :func:`never_trained`.
+    Either no variable reaches them any more, or a cut separates them from the loss; parameters that
+    no loss uses do not count. A computation in ``no_grad()``, or a tensor detached outside of a
+    module's forward, may be intended, for a while or until the end: see :func:`never_trained`.
     """
     parameters = parameters_of(optimizer)
     entry = timeline.untrained.get(id(optimizer))
@@ -109,10 +108,7 @@ def _is_changed(timeline: Timeline, leaf: torch.Tensor, stray: Stray) -> bool:
 
 
 def made_in_forward(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield findings about parameters that each forward pass creates, so that no step uses them.
-
-    The program may read their gradients, as an attack does, or give them to an optimizer.
-    """
+    """Yield findings about parameters that each forward pass creates, and that nothing uses."""
     timeline = graph.timeline
     new, timeline.made_in_forward = timeline.made_in_forward, {}
     if not new or not graph.call.whole:
@@ -213,10 +209,7 @@ def _replaced(
     entry: Untrained,
     parameters: list[torch.Tensor],
 ) -> Iterator[Diagnosis]:
-    """Yield a finding if no variable reaches some parameters now; the others become suspects.
-
-    No finding if optimizers hold all leaves of the loss: the new parameters are trained, too.
-    """
+    """Yield a finding if no variable reaches some parameters now; the others become suspects."""
     frame = sys._getframe(1)
     variables = [*user_variables(frame)]
     lists = _given_to_optimizer(variables, parameters)
@@ -228,6 +221,7 @@ def _replaced(
     timeline.suspects.update((_torch.tensor_identity(parameters[i]), {}) for i in entry.places)
     # If all are out of reach, they may still be trained.
     in_use = any(id(parameter) in reachable for parameter in parameters)
+    # If optimizers hold all leaves of the loss, the new parameters are trained, too.
     leaves = next((call.leaves for call in reversed(timeline.calls) if call.whole), frozenset())
     untrained = leaves.difference(*map(storages_of, timeline.optimizers))
     if max(timeline.calls_of_made.values(), default=0) >= _FEW:

@@ -24,10 +24,7 @@ _FLAT = frozenset(
 
 
 def zero_derivatives(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield findings if parameters reach the loss only where its derivative is zero.
-
-    That is so for the input of an operation such as ``round()``, and for x in ``x + (y - x)``.
-    """
+    """Yield findings if parameters reach the loss only where its derivative is zero."""
     flat = {i for i, node in enumerate(graph.live) if type(node).__name__ in _FLAT}
     remaining = _without_cancelled(graph)
     reported: set[int] = set()
@@ -71,11 +68,7 @@ def _without_cancelled(graph: PendingBackward) -> dict[int, list[int]]:
 
 
 def note_gradients(graph: PendingBackward) -> None:
-    """Record the facts that :func:`in_gradients` needs after the next step.
-
-    They are whether the loss is finite, the optimizers whose leaves in this graph have gradients of
-    None or zeros only, and the line of a ``torch.where()`` in the graph.
-    """
+    """Record the facts that :func:`in_gradients` needs after the next step."""
     # The tensors of a compiler, and those inside torch.func, have no values that may be read.
     with contextlib.suppress(RuntimeError):
         graph.call.is_finite = all(

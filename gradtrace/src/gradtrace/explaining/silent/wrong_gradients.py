@@ -32,8 +32,7 @@ _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer m
 def used_without_graph(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield findings about terms of this loss that are computed from a gradient without a graph.
 
-    Such a term trains nothing. It counts only if the gradient is of a tensor that depends on this
-    loss's own parameters; the gradient of another network may be meant as a number.
+    The gradient counts if it depends on this loss's parameters; any other may be meant as a number.
     """
     first_order = graph.timeline.first_order
     for sequence_nr in first_order.keys() & graph.numbers if first_order else ():
@@ -208,10 +207,9 @@ def stale_casts(graph: PendingBackward) -> Iterator[Diagnosis]:
 def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
     """Yield findings about a step that also uses the gradient of another optimizer's loss.
 
-    An example is a generator that feeds a discriminator. Both losses called backward() since the
-    gradients were cleared. A step of the other optimizer between the calls, or their names, show
-    which optimizer each loss is meant for. If the discriminator's loss leaks into the generator,
-    its name must, and the generator's loss must not train the discriminator.
+    An example is a generator that feeds a discriminator. A step of the other optimizer between the
+    two calls, or their names, show which optimizer each loss is meant for. If the discriminator's
+    loss leaks into the generator, its name must, and the generator's must not train the former.
     """
     if optimizer not in timeline.cleared:
         return
@@ -285,10 +283,7 @@ def note_optimizers(graph: PendingBackward) -> None:
 
 
 def in_step(timeline: Timeline) -> Iterator[Diagnosis]:
-    """Yield a finding if a step inside a backward pass changed a tensor that the pass still needs.
-
-    The change counts if autograd's version check misses it, and the pass does not retain its graph.
-    """
+    """Yield a finding if a step inside a backward pass changed a tensor that it uses, unnoticed."""
     if not timeline.running or timeline.looked_inside >= _LOOKS_INSIDE:
         return
     timeline.looked_inside += 1
