@@ -10,13 +10,10 @@ from gradtrace.repair.run.observations import GradientsCleared, ObservedCall, Pr
 
 
 class TrainingAction(NamedTuple):
-    """A backward call on a loss, or a ``step`` or ``zero_grad`` of optimizers.
-
-    Of a backward call they are those whose parameters the loss reaches; empty if that is unknown.
-    """
+    """A backward call on a loss, or a ``step`` or ``zero_grad`` of optimizers."""
 
     kind: str  # "backward", "step" or "zero_grad"
-    optimizers: frozenset[str] = frozenset()
+    optimizers: frozenset[str] = frozenset()  # of a call, those whose parameters it reaches
     loss: str = ""
 
 
@@ -29,11 +26,8 @@ def assign_losses(
     own step, unless only others step before the next call; else the only one that steps before the
     next call; else the one whose description has a word of the loss's name, among those cleared, or
     else those that step, or else all; else all those cleared, if they are those that step.  A call
-    for which none of these holds is left out.
-
-    Args:
-        actions: in the order in which they run.
-        optimizers: the description of each: its variable, and the names of its parameters.
+    for which none of these holds is left out.  An optimizer's description is its variable, with the
+    names of its parameters.
     """
     targets: dict[int, frozenset[str]] = {}
     cleared: frozenset[str] = frozenset()

@@ -54,28 +54,18 @@ PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
 
 @dataclass
 class Judgement:
-    """The result for one candidate.
-
-    ``status`` is ``"proven"``; ``"open"`` if it holds provided that the answer to ``question`` is
-    yes; ``"rejected"`` for the ``reasons``; ``"unproven"`` if these say what is missing.
-    """
+    """The result for one candidate."""
 
     candidate: Candidate
     run: ProgramRun
-    status: str
-    reasons: list[str] = field(default_factory=list)
+    status: str  # "proven", "rejected", "unproven", or "open" until the reader answers
+    reasons: list[str] = field(default_factory=list)  # to reject it, or what its proof lacks
     evidence: list[str] = field(default_factory=list)
     question: str | None = None
 
 
 class Judge:
-    """Compares runs of candidates with the program as it is.
-
-    Args:
-        original: the run that failed.
-        reference: the run in which graphs are retained and saved tensors are copies.  It is ignored
-            if its losses differ, or if it does not reach the end of the failing call.
-    """
+    """Compares runs of candidates with the run that failed, and with a usable reference run."""
 
     def __init__(self, original: ProgramRun, reference: ProgramRun | None = None):
         self.original = original
@@ -175,10 +165,8 @@ class Judge:
     def compare(self, judgements: list[Judgement]) -> None:
         """Reject each repair that does not train all parameters that repairs without a question do.
 
-        Before that, what trains as a repair that holds does is judged as that repair is, and
-        repairs that compute a loss again and change it are rejected if detaching holds and changes
-        none. Clearing a list needs no question if nothing else holds, and if the loss only adds its
-        old entries to the new ones.
+        Before that, what trains as a repair that holds does is judged as that repair is. Clearing a
+        list needs no question if nothing else holds, and if the loss only adds its old entries.
         """
         if self.trained is None:
             return

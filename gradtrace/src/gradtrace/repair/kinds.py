@@ -5,13 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Repair:
-    """A kind of repair; textbook idioms have the smallest ranks, and come first.
-
-    Repeated forward passes are next, then arguments that limit or keep the graph.
-    """
+    """A kind of repair, and when it is right."""
 
     name: str  # its identifier in the JSON output
-    rank: int
+    rank: int  # textbook idioms first, then forward passes, then arguments that keep the graph
     when: str  # completes the sentence "it is right if …"
     cuts: bool = False  # whether it removes gradients
     keeps: bool = True  # whether every loss keeps its value, including the failing call's

@@ -31,10 +31,7 @@ def text(
     diff: Callable[[Candidate], str] = diff,
     rename: Callable[[str], str] = str,
 ) -> str:
-    """Render the proof as text for the terminal.
-
-    ``rename`` rewrites the line numbers in a line of prose, such as into those of cells.
-    """
+    """Render the proof as text for the terminal; ``rename`` rewrites the lines of prose."""
     lines = _lines(proof)
     return "\n".join(diff(x) if isinstance(x, Candidate) else rename(x) for x in lines)
 

@@ -1,7 +1,6 @@
 """The interface of a rule of repair: it receives a failure and yields candidate edits.
 
-A rule yields every edit of its kind that is possible at the lines involved.  Whether an edit is
-right is decided by the judge.
+These are all of its kind at the lines involved; the judge decides which of them are right.
 """
 
 import ast
@@ -41,10 +40,7 @@ class Statement(NamedTuple):
 
 
 class Failure:
-    """The input of the rules: the run that failed, the lines involved, and the program's files.
-
-    ``running`` are the statements in the traceback or, without an error, on the stack of ``call``.
-    """
+    """The input of the rules: the run that failed, the lines involved, and the program's files."""
 
     def __init__(self, run: ProgramRun):
         self.run = run
@@ -60,6 +56,7 @@ class Failure:
         self.call = self._call_involved()
         self.lines = run.raised_at or (() if self.call is None else self.call.site)
         callees = ["", *(line.function for line in self.lines)]
+        # The statements in the traceback or, without an error, on the stack of the call.
         self.running = [*filter(None, map(self._statement, self.lines, callees))]
 
     def _call_involved(self) -> ObservedCall | None:
@@ -127,10 +124,7 @@ class Failure:
 
     @property
     def cached(self) -> list[Statement]:
-        """The statements at ``made_at`` and those that assign their result to a tensor.
-
-        If a graph was freed, they include the assignments of cached tensors.
-        """
+        """The statements at ``made_at`` and those that assign their result to a tensor."""
         tensors = {variable.name.rpartition(".")[2] for variable in self.run.graph_variables}
         callers = map(self._at, self.diagnosis.get("made_through", ()))
         statements = {statement.node: statement for statement in self.at("made_at")}
@@ -182,8 +176,7 @@ class Failure:
     def consumers(self) -> Iterator[tuple[int, Statement]]:
         """The statements by which a loss uses an earlier graph, or networks that it must not train.
 
-        Each comes with the number of that loss's backward call. A value of an earlier graph counts
-        for the failed call only. Of silent failures, only leaking gradients have such statements.
+        Each comes with the number of that loss's backward call.
         """
         if self.family == "silent" and self.cause != "gradient_leaks":
             return

@@ -1,7 +1,4 @@
-"""The record of one run of a program, as plain data that processes exchange.
-
-Reading it needs no torch, so the command that edits and judges starts at once.
-"""
+"""The record of one run, as plain data that processes exchange; reading it needs no torch."""
 
 import itertools
 import math
@@ -74,24 +71,7 @@ Gradients = dict[str, Sample]  # by the key of the parameter
 
 @dataclass
 class ObservedCall:
-    """A backward call of the program.  Parameters are named by their keys (`ProgramRun.names`).
-
-    Attributes:
-        stale_leaves: those that were modified after this graph had used them, and after another
-            backward call had run.
-        upstream: pairs of optimizers (x, y): an operation on y's parameters uses a value that was
-            computed from x's parameters.
-        consumers: the lines of operations that take a part of the graph that is freed, or older
-            than the last call from this site, or computed from the parameters of fewer optimizers
-            than their result; in the last case with these optimizers.
-        unconnected: whether the losses depend on none of the tensors whose gradients it computes.
-        gradients: what the call added to ``.grad``; discarded in the middle of a long run.
-        truncated: what it would have added without the nodes that are older than the previous call
-            from the same site; only of a reference run, for the failing call and for gradients of
-            old weights.
-        loses_gradient: of a reference run, whether an operation before it lost a gradient; None if
-            it may have (:class:`~gradtrace._torch_hooks.AllowRefused`).
-    """
+    """A backward call of the program; parameters are named by their keys (`ProgramRun.names`)."""
 
     number: int  # from 1
     site: tuple[ProgramLine, ...]  # the user's lines that were running, innermost first
@@ -100,14 +80,23 @@ class ObservedCall:
     operations: Counter[str]  # the types of the nodes in the graph, without leaves
     oldest_node: int  # the sequence number of the oldest node
     leaves: frozenset[str]  # of the graph
+    # Those modified after this graph had used them, and after another backward call had run.
     stale_leaves: frozenset[str]
+    # Pairs of optimizers: an operation on the second's parameters uses a result of the first's.
     upstream: frozenset[tuple[int, int]]
+    # The lines of operations that take a part of the graph that is freed, or older than the last
+    # call from this site, or, with these optimizers, computed from the parameters of fewer
+    # optimizers than their result.
     consumers: tuple[tuple[ProgramLine, frozenset[int]], ...] = ()
     accumulates: bool = True  # False for autograd.grad, which adds nothing to .grad
-    unconnected: bool = False
+    unconnected: bool = False  # its losses depend on none of the tensors of its gradients
+    # What it added to .grad; discarded in the middle of a long run.
     gradients: Gradients = field(default_factory=dict)
+    # What it would have added without the nodes that are older than the previous call from this
+    # site; only of a reference run, for the failing call and for gradients of old weights.
     truncated: Gradients | None = None
     failed: bool = False  # whether it raised
+    # Of a reference run, whether an operation before it lost a gradient; None if it may have.
     loses_gradient: bool | None = False
 
     @property
@@ -142,43 +131,30 @@ class OptimizerInfo:
 
 
 class GraphVariable(NamedTuple):
-    """A variable with a graph.
+    """A variable with a graph."""
 
-    ``name`` is its whole path (``state[0]``), ``frame`` the line that ran; ``kind`` is
-    ``"tensor"``, the type of the container that it is in, ``"namedtuple"`` or ``"nested"``;
-    ``is_freed`` is whether an earlier backward call freed any of its graph.
-    """
-
-    name: str
-    kind: str
-    frame: ProgramLine
-    is_freed: bool
+    name: str  # its whole path, such as ``state[0]``
+    kind: str  # "tensor", the type of the container that it is in, "namedtuple" or "nested"
+    frame: ProgramLine  # the line that ran
+    is_freed: bool  # whether an earlier backward call freed any of its graph
 
 
 @dataclass
 class ProgramRun:
-    """Everything that was observed in a run.
-
-    Attributes:
-        raised_at: the user's lines in the traceback, innermost first.
-        names: the parameters as the program calls them, by key.
-        updated_by_hand: the parameters that the program itself modified after a backward call.
-        replaced: the parameters that were replaced by another tensor, with the number of the
-            backward call before which that was noticed.
-        graph_variables: those with a graph in the frames of the traceback.
-    """
+    """Everything that was observed in a run."""
 
     status: str = "ended"  # or "raised"; or "enough" or "time", if it was stopped
     error: str | None = None
-    raised_at: tuple[ProgramLine, ...] = ()
+    raised_at: tuple[ProgramLine, ...] = ()  # in the traceback, innermost first
     torch: str = ""
     events: list[ObservedCall | GradientsCleared | StepTaken] = field(default_factory=list)
     optimizers: list[OptimizerInfo] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)  # of parameters, by key
     gradients: Gradients = field(default_factory=dict)  # in .grad at the end
-    updated_by_hand: set[str] = field(default_factory=set)
+    updated_by_hand: set[str] = field(default_factory=set)  # parameters, after a backward call
+    # Parameters that were replaced by another tensor, with the backward call that found it.
     replaced: dict[str, int] = field(default_factory=dict)
-    graph_variables: list[GraphVariable] = field(default_factory=list)
+    graph_variables: list[GraphVariable] = field(default_factory=list)  # in the traceback's frames
     findings: list[dict[str, Any]] = field(default_factory=list)
     diagnosis: dict[str, Any] | None = None
     explanation: str = ""
@@ -204,8 +180,7 @@ class ProgramRun:
     def iterations(self) -> list[list[ObservedCall]]:
         """The backward calls of each iteration of the training.
 
-        It ends with a step; in a program without steps, with a call that accumulates gradients; in
-        one without these, too, with each call.
+        It ends with a step or, without steps, with a call that accumulates gradients, or any call.
         """
         ends = [isinstance(event, StepTaken) for event in self.events]
         if not any(ends):
@@ -272,26 +247,19 @@ class ProgramRun:
 
 
 class RunLimits(NamedTuple):
-    """The limits of a run: a number of calls beyond the failing one, and a time in seconds.
+    """The limits of a run: a number of calls beyond the failing one, and a time in seconds."""
 
-    If ``failing_call`` is None, the calls are not limited.  With ``stops_if_caught``, an explained
-    error ends the run although the program catches it.
-    """
-
-    failing_call: int | None = None
+    failing_call: int | None = None  # None: the calls are not limited
     beyond: int = 8
     seconds: float = 120.0
-    stops_if_caught: bool = False
+    stops_if_caught: bool = False  # whether an explained error that is caught ends the run
 
 
 # Two runs compared.
 
 
 def equal_gradients(first: Gradients, second: Gradients, keys: set[str] | None = None) -> bool:
-    """Whether all gradients, or those of ``keys``, are equal up to rounding errors.
-
-    A missing gradient is zero.
-    """
+    """Whether all gradients, or those of ``keys``, are equal up to rounding; a missing one is 0."""
     zero = Sample(())
     keys = first.keys() | second.keys() if keys is None else keys
     pairs = ((first.get(key, zero), second.get(key, zero)) for key in keys)
@@ -342,8 +310,7 @@ def is_sum_of(total: ObservedCall, first: ObservedCall, second: ObservedCall) ->
 def trains_alike(first: ProgramRun, second: ProgramRun, trained: set[str] | None = None) -> bool:
     """Whether the same optimizers stepped in two runs, with equal gradients in their common steps.
 
-    Steps whose gradients were discarded do not count. If no optimizer stepped, the gradients at the
-    end are compared, of ``trained`` or of all parameters.
+    If none stepped, the gradients at the end are compared, of ``trained`` or of all parameters.
     """
     if not first.steps and not second.steps:
         return equal_gradients(first.gradients, second.gradients, trained)

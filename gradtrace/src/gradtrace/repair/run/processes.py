@@ -1,9 +1,8 @@
 """Runs of the program, each in its own process.
 
 On Linux, where processes can be forked safely, one process only imports torch, and each run is a
-fork of it, which saves two seconds. That process has no thread of PyTorch, no device and no graph
-that a fork could break, because these come with the first operation. On other systems each run
-starts an interpreter.
+fork of it, which saves two seconds. That process has no thread of PyTorch, no device and no graph,
+because these come with the first operation. Elsewhere each run starts an interpreter.
 
 A run has the program's arguments, folder and environment, an empty standard input, Python's and
 NumPy's random numbers seeded, and a process group that is ended with it.
@@ -52,15 +51,10 @@ class LauncherEnded(RuntimeError):
 
 
 class Launcher:
-    """Runs one program any number of times.
-
-    Args:
-        program: the script, or ``-m`` and a module, and its arguments.
-        flags: options of the Python interpreter.
-    """
+    """Runs one program any number of times; ``flags`` are options of the Python interpreter."""
 
     def __init__(self, program: Sequence[str], flags: Sequence[str] = ()):
-        self.program = list(program)
+        self.program = list(program)  # the script, or ``-m`` and a module, and its arguments
         self._folder = tempfile.TemporaryDirectory(prefix="gradtrace-")
         # Its frame is below the program's; frames of files in such a folder are not the user's.
         script = Path(self._folder.name, "site-packages", "begin.py")

@@ -1,10 +1,8 @@
 """Record the effect of a run's calls on the program's parameters: the evidence for the judge.
 
-A :class:`Recorder` is attached to the engine beside a strict watch.  Before each backward call it
-records the graph; after it, what the call added to each ``.grad``; at each step of an optimizer,
-the gradients that the step uses and the calls from which they accumulated.  The program is not
-disturbed: the gradient of one loss *alone* is ``.grad`` after its backward call minus ``.grad``
-before it.
+A :class:`Recorder` is attached to the engine beside a strict watch. It records the graph of each
+backward call, what the call added to each ``.grad``, and the gradients that each step uses. So the
+program is not disturbed: the gradient of one loss *alone* is the change of ``.grad`` by its call.
 """
 
 import functools
