@@ -1,4 +1,1 @@
-"""From a scene to a drawing: fold a graph of any size, lay it out, and write it as SVG.
-
-A scene comes from a trace or from a snapshot; nothing in here knows which.
-"""
+"""From a scene to a drawing: fold a graph of any size, lay it out, and write it as SVG."""

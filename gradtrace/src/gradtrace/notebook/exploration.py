@@ -1,8 +1,4 @@
-"""Run a function for every setting of its controls, and play the traces.
-
-A notebook stores a page that plays all traces without a kernel. While a kernel lives, the page, its
-:class:`~gradtrace.Player` and the controls' ipywidgets change together.
-"""
+"""Run a function for every setting of its controls, and play the traces."""
 
 import functools
 import hashlib

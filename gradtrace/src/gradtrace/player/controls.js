@@ -1,5 +1,4 @@
-// Controls of a page without a kernel: native HTML, one trace for each setting. A control with one
-// option only is not shown.
+// Controls of a page without a kernel, as native HTML. A control with one option only is not shown.
 
 import { element } from "./dom.js";
 

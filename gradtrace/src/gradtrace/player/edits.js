@@ -1,14 +1,10 @@
-// Edits that the reader may make: which lines of the program they touch, where to click for them, the
-// same as a menu, and the edited program as a notebook's cell.
+// Edits that the reader may make: where to click for them, the same as a menu, and the edited program as a cell.
 
 import { element, plural } from "./dom.js";
 
 const word = /\w/;
 
-/**
- * Return the part of a line that differs in `other`: `from` and `to` in the line, the `size` of the new text,
- * and whether something was only inserted.
- */
+/** Return the part of a line that differs in `other`; `from` and `to` are in the line, `size` is that of the new text. */
 export function difference(line, other) {
   const most = Math.min(line.length, other.length);
   let from = 0;

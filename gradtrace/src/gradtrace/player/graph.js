@@ -1,5 +1,4 @@
-// The autograd graph: one view of it at a time. Boxes, tensors and arrows are drawn once a view;
-// a step only changes classes and texts, and redraws the references.
+// The graph, one view at a time. A step only changes classes and texts, and redraws the references.
 
 import { button, bytes, element, listed, plural, pointedAt, pressed, shape, shortened } from "./dom.js";
 import { longest } from "./inside.js";

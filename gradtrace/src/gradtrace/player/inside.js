@@ -1,5 +1,4 @@
-// Inside of a line: the nodes that its backward ran, in order, as a timeline of their own that begins
-// where the line does. Its step 0 is the line's beginning, step k the state after its k-th node.
+// The nodes that a line's backward ran, as a timeline: step 0 is the line's beginning, k is after its k-th node.
 
 import { bytes, listed, plural } from "./dom.js";
 import { Timeline } from "./timeline.js";

@@ -1,5 +1,4 @@
-// A kernel beside the page. What a notebook shows and stores is a page's player, which needs none; while
-// a kernel lives, the model that Python holds and the players of the same key move together.
+// While a kernel lives, the model that Python holds and the page's players of the same key move together.
 
 import { unpacked } from "./trace.js";
 

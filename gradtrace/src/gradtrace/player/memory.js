@@ -1,5 +1,4 @@
-// Bytes over the lines: what saved tensors hold after each line, stacked by whose it is, with the
-// peak inside the line as a mark. The reading in words stands beside it.
+// Bytes over the lines: what saved tensors hold after each line, and the peak inside the line as a mark.
 
 import { bytes, element, shape } from "./dom.js";
 

@@ -1,5 +1,4 @@
-// A page without a kernel: each player is built when it comes near the view; links in the prose move
-// it; what was answered is summed up. Several copies of this module may meet on one page.
+// A page without a kernel builds each player near the view. Several copies of this module may meet on one page.
 
 import { summarise } from "./answers.js";
 import { connect } from "./live.js";

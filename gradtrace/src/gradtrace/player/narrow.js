@@ -1,5 +1,4 @@
-// A view for a narrow screen: its boxes beneath one another, each with its tensors beside or below it,
-// so that the text need not shrink. Arrows that pass a box go round it on the left.
+// A view for a narrow screen: boxes beneath one another, so that the text need not shrink, and arrows on the left.
 
 const LANE = 10; // between two arrows that go round
 const GAP = 30; // between two boxes, for arrows to turn in

@@ -1,8 +1,4 @@
-"""Traces as a self-contained piece of HTML that plays them without a kernel and without a network.
-
-The JavaScript modules in ``player/`` draw everything: :func:`module` joins them, and
-:func:`static_html` writes them into the page together with the traces of every setting.
-"""
+"""Traces as self-contained HTML, into which the JavaScript modules of ``player/`` are written."""
 
 import functools
 import html

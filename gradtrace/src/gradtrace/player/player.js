@@ -1,6 +1,4 @@
-// The player: one step of a program seen four ways (source, graph, bytes, variables) that light each
-// other up, with the buttons to move as in a debugger, a question first where one is asked, and edits of
-// the program that the reader may make.
+// The player: one step of a program seen four ways (source, graph, bytes, variables) that light each other up.
 
 import { recall, remember } from "./answers.js";
 import { Bar } from "./bar.js";
@@ -88,8 +86,6 @@ export class Player {
       ?.map(Number) ?? [0, 0, 0];
     this.host.dataset.theme = this.box.dataset.theme = 0.3 * red + 0.6 * green + 0.1 * blue > 140 ? "dark" : "light";
   }
-
-  // A question first.
 
   askFirst() {
     const { question, controls } = this.data;
@@ -276,8 +272,6 @@ export class Player {
     this.go(step === undefined ? 0 : timeline.matching(this.timeline, step));
   }
 
-  // Edits.
-
   /** Show the edits that this setting makes, if the program has any to make. */
   showEdits() {
     const k = this.data.controls.findIndex(({ kind }) => kind === "edits");
@@ -293,8 +287,6 @@ export class Player {
     const isAboutEdits = this.data.question?.kind === "choices";
     this.question?.box.classList.toggle("edited", this.setting[k] !== 0 && !isAboutEdits);
   }
-
-  // Moving.
 
   pickLine(line) {
     if (this.locked && this.data.question.kind === "line") {
@@ -362,8 +354,6 @@ export class Player {
     const lit = target.line !== undefined ? line : (ran ?? line);
     if (lit !== null) this.light("line", lit, true);
   }
-
-  // Drawing a step.
 
   /** Show a step; `place` counts the nodes of the next line's backward that have run, usually 0. */
   show(step, place = 0) {

@@ -1,5 +1,4 @@
-// Python source as coloured words: enough of a tokenizer to tell comments, strings, numbers,
-// keywords and calls apart, with strings that span lines.
+// Python source as coloured words: comments, strings (which may span lines), numbers, keywords and calls.
 
 import { element } from "./dom.js";
 

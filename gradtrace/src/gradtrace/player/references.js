@@ -1,5 +1,4 @@
-// References: from the port of the node that saved a tensor, from the name of a variable, and dotted
-// from a named tensor to the node that made it (`grad_fn`).
+// References: from the node that saved a tensor, from a variable, and dotted from a named tensor to its `grad_fn`.
 
 import { shape } from "./dom.js";
 import { HELD } from "./timeline.js";

@@ -1,5 +1,4 @@
-// What a trace says about each of its steps. Steps list only what differs from the step before;
-// here the state of every node at any step is looked up, and what a step changed is put together.
+// The state of every node at any step of a trace, whose steps list only what differs from the step before.
 
 /** The states of a slot that holds its tensor. */
 export const HELD = new Set(["alive", "modified", "packed"]);

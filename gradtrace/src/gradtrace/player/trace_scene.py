@@ -65,10 +65,7 @@ def scene_of(trace: TraceData) -> Scene:
 
 
 def _leaf_rows(trace: TraceData) -> dict[int, list[int]]:
-    """Map each leaf to the length of the longest text in each row of its box.
-
-    The first row has bytes and value, the second one, if there is one, the gradient.
-    """
+    """Map each leaf to the longest text's length in each row: bytes and value, and gradient."""
     without_value = len("999.9 MB")
     rows = {i: [without_value] for i, node in enumerate(trace.nodes) if node.leaf}
     for step in (inner for line in trace.steps for inner in (*line.inside, line)):

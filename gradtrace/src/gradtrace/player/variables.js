@@ -1,5 +1,4 @@
-// The live tensors as a table. What the last line did to each is said in its last column; the
-// parameters of a module share one row until it is opened.
+// The live tensors as a table; the parameters of a module share one row until it is opened.
 
 import { bytes, dimensions, element, plural, pointedAt, signed } from "./dom.js";
 

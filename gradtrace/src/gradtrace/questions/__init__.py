@@ -1,9 +1,7 @@
 """Questions that a player asks before it shows the run; the trace gives the answers.
 
-An author writes the misconception of each wrong choice, never the right answer.
-:meth:`Asked.put_to` turns such a question (for example :class:`WhichLineRaises`) and a
-:class:`Program` into a :class:`Question`: plain data for the front end, with the right choices
-taken from the trace.  A reply says what the run did at that choice, then quotes the author.
+An author writes the misconception of each wrong choice, never the right answer. A reply says what
+the run did at that choice, then quotes the author.
 """
 
 from gradtrace.player.prompt import Question

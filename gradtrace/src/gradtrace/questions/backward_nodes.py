@@ -10,7 +10,10 @@ from gradtrace.tracing.steps import NodeRun, TraceData
 
 @dataclass(frozen=True, kw_only=True)
 class _AskedInside(Asked):
-    """The base of questions about a line's backward pass, asked before that line runs."""
+    """The base of questions about a line's backward pass, asked before that line runs.
+
+    ``line`` is its number or text; its first run that has a backward pass counts.
+    """
 
     line: int | str
 
@@ -63,11 +66,7 @@ def _ordinal(index: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WhichNodeRunsNext(_AskedForNode):
-    """Ask which node runs after a given node in a line's backward pass.  ``believes`` names nodes.
-
-    Args:
-        line: the line, as number or text, at its first run that has a backward pass.
-        node: the name of the node that has just run.
+    """Ask which node runs after ``node`` in a line's backward pass.  ``believes`` names nodes.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -103,13 +102,9 @@ class WhichNodeRunsNext(_AskedForNode):
 
 @dataclass(frozen=True, kw_only=True)
 class WhatArrives(_AskedInside):
-    """Ask which gradient arrives at a node or leaf in a line's backward pass.
+    """Ask which gradient arrives at ``node``, a node or leaf, in a line's backward pass.
 
     ``believes`` maps each wrong gradient, as text, to the mistake that leads to it.
-
-    Args:
-        line: the line, as number or text, at its first run that has a backward pass.
-        node: the name of the node, or of the leaf.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -141,9 +136,6 @@ class WhatArrives(_AskedInside):
 @dataclass(frozen=True, kw_only=True)
 class WhereItStops(_AskedForNode):
     """Ask at which node a line's backward pass stops with an error.  ``believes`` names nodes.
-
-    Args:
-        line: the line, as number or text, at its first run that has a backward pass.
 
     >>> import torch
     >>> from gradtrace import trace

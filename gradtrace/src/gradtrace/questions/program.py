@@ -170,8 +170,7 @@ class Asked:
 class TraceAnswer:
     """The answer that a trace gives: label and fact of each choice, and which choices are right.
 
-    ``explanation`` is by default the fact about the first right choice, ``place`` is that of the
-    :class:`~gradtrace.player.prompt.Question`.
+    ``explanation`` is by default the fact about the first right choice.
     """
 
     prompt: str

@@ -1,8 +1,4 @@
-"""A snapshot of the live autograd graph of some tensors.
-
-:func:`snapshot` copies the graph into plain data: names, edges, and for each saved tensor its
-state, shape, bytes and version. The copy contains no tensor and no node, so it keeps nothing alive.
-"""
+"""A snapshot of the live autograd graph of some tensors."""
 
 import math
 from collections.abc import Iterable
@@ -112,8 +108,7 @@ def snapshot(
         A :class:`Graph` of plain data.  Nothing of the graph is changed or kept alive.
 
     Raises:
-        TypeError: there are no tensors, or an argument is not a tensor, or ``model`` is not a
-            module.
+        TypeError: there are no tensors, or an argument has the wrong type.
         ValueError: a tensor has no graph; the message says why.
 
     >>> import torch
