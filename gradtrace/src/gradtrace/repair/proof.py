@@ -17,19 +17,14 @@ _REFERENCE_CALLS = 50  # beyond the failing one: the losses of a loop, added up
 
 @dataclass
 class Proof:
-    """The result for a program: its first run, the candidates, and the judgements of those run.
-
-    ``repeats`` is whether a second run did the same.  ``accepted`` are the repairs that hold, the
-    best first, one for each way to train: if there are several, the reader decides.  Repairs that
-    train exactly as an accepted repair does are in ``equivalent``.  ``is_caught`` is whether the
-    program itself catches the error.
-    """
+    """The result for a program: its first run, the candidates, and the judgements of those run."""
 
     original: ProgramRun
-    repeats: bool = True
-    is_caught: bool = False
+    repeats: bool = True  # whether a second run did the same
+    is_caught: bool = False  # whether the program itself catches the error
     listed: list[Candidate] = field(default_factory=list)
     judgements: list[Judgement] = field(default_factory=list)
+    # The repairs that hold: the best one of each way to train, and others that train alike.
     accepted: list[Judgement] = field(default_factory=list)
     equivalent: list[Judgement] = field(default_factory=list)
 
@@ -45,10 +40,7 @@ def prove(
     report: Callable[[str], None] = lambda text: None,
     only_list: bool = False,
 ) -> Proof:
-    """Find the repairs of the launcher's program that hold; ``limits`` name no failing call.
-
-    ``report`` receives lines about the progress. With ``only_list``, no candidate is run.
-    """
+    """Find the repairs of the launcher's program that hold; ``limits`` name no failing call."""
     start = time.monotonic()
     first = original = launcher.run({}, limits)
     # An error that ends the program comes before one that the program catches, perhaps on purpose.

@@ -28,12 +28,9 @@ _MAX_NUMBERS = 256  # that Python has read, and additions
 
 @dataclass(eq=False)
 class Detached:
-    """The graphs of the values that a line has detached since the last backward call.
+    """The graphs of the values that a line has detached since the last backward call."""
 
-    ``first`` is the number of the first of these cuts.
-    """
-
-    first: int
+    first: int  # the number of the first of these cuts
     last_call: int
     roots: set[int] = field(default_factory=set)
     numbers: set[int] = field(default_factory=set)

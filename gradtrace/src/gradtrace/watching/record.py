@@ -312,10 +312,8 @@ class Timeline:
         return None if chain is None else chain.location
 
     def ended(self, call: BackwardCall) -> None:
-        """Record the end of a call, and if another thread recorded the graph of its gradients.
-
-        The engine's thread for an accelerator does, and numbers the nodes by its own counter.
-        """
+        """Record the end of a call, and if another thread recorded the graph of its gradients."""
+        # The engine's thread for an accelerator does, and has a counter of its own.
         call.ended_at = _torch.next_sequence_nr()
         if call.creates_graph and (call.on_accelerator or call.ended_at == call.sequence_nr):
             self.graph_elsewhere = call.sequence_nr - 1  # the next node has the call's number
@@ -330,13 +328,10 @@ class Timeline:
         return [call for call in self.calls if call.number >= number]
 
     def call_after(self, number: int | None) -> BackwardCall | None:
-        """Return the first call after call ``number``, or the last call of all if it is None.
-
-        A call that a custom function's backward makes comes after the surrounding call, and ends
-        before it.
-        """
+        """Return the first call after call ``number``, or the last call of all if it is None."""
         if number is None:
             return self.calls[-1] if self.calls else None
+        # A call inside a custom function's backward comes after the surrounding call.
         return next((call for call in self.calls if call.number > number), None)
 
     def stepped(
@@ -413,10 +408,7 @@ class Timeline:
     def edits_since(
         self, sequence_nr: int, storage: int, custom: bool = False
     ) -> Iterator[Modification]:
-        """Yield a storage's modifications since operation ``sequence_nr``, oldest first.
-
-        ``custom`` is True if that operation is a custom function.
-        """
+        """Yield a storage's modifications since an operation, ``custom`` or not, oldest first."""
         steps = (
             Modification(s.location, s.sequence_nr, None, s.last_call, True, path=s.path)
             for s in self.steps

@@ -39,10 +39,7 @@ def outside_of_backward(frame: FrameType | None) -> FrameType | None:
 
 
 class FunctionEvidence(Evidence):
-    """Evidence about a custom function whose backward raised.
-
-    ``ran_before`` is an earlier call that ran its node, if any.
-    """
+    """Evidence about a custom function whose backward raised."""
 
     def __post_init__(self) -> None:
         self._node = node_that_raised(self.exception)
@@ -52,6 +49,7 @@ class FunctionEvidence(Evidence):
 
     @cached_property
     def ran_before(self) -> BackwardCall | None:
+        """The earlier call that ran the function's node, if any."""
         freeing = freed_by(self._node)
         if freeing is not None and freeing is not self.call:
             return freeing

@@ -285,10 +285,7 @@ class ScalarEvidence(TextEvidence):
 
 
 class AskedEvidence(Evidence):
-    """Evidence about a gradient requested for a tensor that has none (``grad`` or ``inputs=``).
-
-    ``missing`` are the inputs that do not require grad, or else those that the outputs do not use.
-    """
+    """Evidence about a gradient requested for a tensor that has none (``grad`` or ``inputs=``)."""
 
     def __post_init__(self) -> None:
         inputs = [tensor for tensor in self.inputs if isinstance(tensor, torch.Tensor)]

@@ -1,7 +1,4 @@
-"""The rules of repair, and the candidates that they yield.
-
-Each public function of a module of this package is a rule; the modules differ in what they edit.
-"""
+"""The rules of repair: each public function of the modules of this package is one."""
 
 import difflib
 from collections.abc import Callable

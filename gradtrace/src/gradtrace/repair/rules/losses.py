@@ -233,10 +233,7 @@ def order_steps(failure: Failure) -> Iterator[Candidate]:
 
 
 def _optimizers_of_losses(source: Source, actions: list[_Action]) -> list[tuple[_Action, str]]:
-    """Return the backward calls whose loss is meant for exactly one optimizer, with that optimizer.
-
-    The list is empty if all these calls are meant for the same optimizer.
-    """
+    """Return the backward calls whose loss is meant for exactly one optimizer, with it."""
     optimizers = frozenset(action.receiver for action in actions if action.kind == "step")
     descriptions = {name: f"{name} {_parameters(source, name)}" for name in sorted(optimizers)}
     events = [TrainingAction(a.kind, optimizers & {a.receiver}, a.receiver) for a in actions]

@@ -33,10 +33,7 @@ _DETACHED = {
 
 
 def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
-    """Detach all variables with a graph that a loop carries: ``h = h.detach()``.
-
-    A state that an inner loop carries over a sequence may also begin again: ``h = torch.zeros(4)``.
-    """
+    """Detach the variables with a graph that a loop carries, ``h = h.detach()``, or reset them."""
     for statement, loop in failure.loops:
         types = failure.variables(statement)
         names = [name for name in carried_names(loop) if name in types]
@@ -164,8 +161,7 @@ def _initial_value(failure: Failure, attribute: _Attribute) -> str | None:
 def reset_attributes(failure: Failure) -> Iterator[Candidate]:
     """Call methods without parameters that assign attributes with freed nodes: ``reset()``.
 
-    The first candidate calls it on each owner of such an attribute, the next on the objects that
-    these are part of.
+    The first candidate calls it on the attributes' owners, the next on what these are part of.
     """
     targets: dict[str, set[str]] = {}
     for source in failure.sources:
