@@ -135,10 +135,7 @@ class Output(NamedTuple):
 
 
 def outputs_of(node: Any) -> tuple[Output, ...]:
-    """Return the outputs of a node's operation; empty if PyTorch does not record them.
-
-    2.4.1 never records them; 2.13.0 does, except for nested tensors.
-    """
+    """Return the outputs of a node's operation; none on 2.4.1, and on 2.13.0 for nested tensors."""
     try:
         outputs = node._input_metadata
         return tuple(Output(torch.Size(output.shape), output.dtype) for output in outputs)

@@ -46,10 +46,7 @@ def never_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _skip(function: Callable[..., Any], and_calls: bool = False) -> bool:
-    """Make the compiler skip the function and, with ``and_calls``, the functions that it calls.
-
-    Return False if this release cannot do that.
-    """
+    """Make the compiler skip a function, or also its calls; return False if this release cannot."""
     code = getattr(function, "__func__", function).__code__
     if hasattr(_frames, "set_code_exec_strategy"):  # since torch 2.7
         actions = _frames._FrameAction

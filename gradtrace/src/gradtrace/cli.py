@@ -153,8 +153,7 @@ _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
 def inside_launcher(flags: list[str], program: list[str]) -> list[str]:
     """Return the launcher's command line with this command before the program of each rank.
 
-    A launcher starts its ranks as separate programs, which a watch of the launcher itself would not
-    see.
+    A launcher starts its ranks as separate programs, which a watch of the launcher would not see.
 
     >>> inside_launcher(
     ...     ["--strict"],
@@ -208,10 +207,7 @@ def _unreachable() -> str | None:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Replace this process by the program that ``arguments`` name.
-
-    The exit code is the program's, or 2 if the command itself is wrong.
-    """
+    """Replace this process by the program; if the command itself is wrong, exit with code 2."""
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["fix"]:
         # Not at the top: a watched program starts without the modules of the other command.

@@ -18,11 +18,11 @@ class Group:
 
     ``kind`` is that of a :class:`~gradtrace.draw.scene.Scope`, or ``"all"``, ``"round"`` (one
     repetition), ``"run"`` (similar neighbours), ``"leaves"`` (that several members use),
-    ``"beside"`` (beside time steps), ``"between"`` (operations between modules) or ``"range"``.
+    ``"beside"`` or ``"between"`` (operations beside time steps, between modules) or ``"range"``.
     """
 
     kind: str
-    path: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()  # of the module
     members: "list[int | Group]" = field(default_factory=list)
     title: str = ""
     size: int = 0  # nodes in it

@@ -136,7 +136,7 @@ def _stubs(
     around: Plan,
     neighbours: tuple[Mapping[int, set[int]], Mapping[int, set[int]]],
 ) -> set[tuple[int, int]]:
-    """Add boxes for the neighbours of an open group, as the enclosing view shows them.
+    """Add stubs for the neighbours of an open group, and return the links to them.
 
     Neighbours that are connected to the same boxes share a stub; those of a single box do not if
     there are at most ``_STUBS``. ``neighbours`` are inputs and users, each with its boxes.

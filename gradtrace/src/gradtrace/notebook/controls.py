@@ -33,11 +33,7 @@ class DeviceDropdown(ipywidgets.Dropdown):
 
 
 def available_devices() -> tuple[str, ...]:
-    """Return ``"cpu"``, then the type of this machine's accelerator if it has one.
-
-    >>> available_devices()[0]
-    'cpu'
-    """
+    """Return ``"cpu"``, then the type of this machine's accelerator if it has one."""
     if hasattr(torch, "accelerator"):  # torch 2.6 and newer
         available = torch.accelerator.is_available()
         accelerator = torch.accelerator.current_accelerator() if available else None

@@ -269,10 +269,7 @@ def _in_colab() -> bool:
 
 
 def _needs_a_view() -> bool:
-    """Whether this kernel's front end is VS Code or Colab, as far as a kernel can tell.
-
-    VS Code puts a name into the notebook's namespace, Colab a module into ``sys.modules``.
-    """
+    """Whether this kernel's front end is VS Code or Colab, as far as a kernel can tell."""
     shell = get_ipython()
     in_vs_code = shell is not None and "__vsc_ipynb_file__" in shell.user_ns
     return in_vs_code or _in_colab()
@@ -313,8 +310,7 @@ def explore(
             arguments; edits of something that is not defined with ``def``.
         ValueError: a control has no finite list of values, its options cannot be compared (tensors,
             arrays), or there are more than ``MAX_SETTINGS`` (64) settings; an edit names no line
-            or gives no valid program; a question cannot be answered from the traces
-            (:meth:`gradtrace.questions.Asked.put_to`).
+            or gives no valid program; a question cannot be answered from the traces.
 
     >>> import torch
     >>> @explore(edits={"retain": {"y.backward()  # first": "y.backward(retain_graph=True)"}})

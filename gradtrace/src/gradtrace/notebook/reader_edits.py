@@ -120,10 +120,7 @@ class Edits:
         return self._functions[label]
 
     def data(self) -> dict[str, Any]:
-        """Return the edits for the front end.
-
-        ``sizes`` has, for each combination, the number of lines that replace a line, if not one.
-        """
+        """Return the edits for the front end; ``sizes`` are numbers of lines in place of one."""
         sizes = [
             {
                 line: size

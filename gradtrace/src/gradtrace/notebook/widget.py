@@ -1,8 +1,7 @@
 """Play a trace in a live notebook: an anywidget around :mod:`gradtrace.player.page`.
 
-A page that :func:`gradtrace.player.page.static_html` made with the player's ``key`` needs no
-kernel. While one runs, the page and the player change together, and no view is needed, because
-front ends create a model of each widget.
+A page that :func:`gradtrace.player.page.static_html` made needs no kernel. While one runs, page and
+player change together without a view, because front ends create a model of each widget.
 """
 
 import time

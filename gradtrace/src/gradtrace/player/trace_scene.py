@@ -101,8 +101,7 @@ def _calls(trace: TraceData) -> list[tuple[Scope, ...]]:
 def _loops(trace: TraceData) -> list[tuple[Scope, ...]]:
     """Return, for each step, the loops and iterations around the line that ran, outermost first.
 
-    An iteration begins with the loop's header, or with its first line if Python skips the header,
-    as in ``while True``.
+    An iteration begins with the loop's header, or, as in ``while True``, with its first line.
     """
     loops = sorted(
         (node.lineno, node.body[0].lineno, node.body[-1].end_lineno or node.lineno)

@@ -48,8 +48,6 @@ class WhichLineRaises(Asked):
     (4,)
     >>> print(asked.replies[3])
     Line 3 ran. It freed the saved tensors of ExpBackward0. It frees.
-    >>> print(asked.replies["none"])
-    Line 4 raises RuntimeError.
     """
 
     kind: ClassVar[str] = "line"
@@ -88,8 +86,7 @@ class DoesItRaise(Asked):
 class WhatIsFreedNext(Asked):
     """Ask which node's saved tensors are freed next, after the line ``after``.
 
-    ``believes`` has names or indices.  If one line frees those of several nodes, each of these is
-    right.
+    ``believes`` has names or indices.  If one line frees those of several nodes, all are right.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -101,8 +98,6 @@ class WhatIsFreedNext(Asked):
     >>> asked = ask.put_to(Program("program", lambda: trace(program)))
     >>> [choice["label"] for choice in asked.choices], asked.right
     (['x', 'MeanBackward0', 'ExpBackward0'], (2,))
-    >>> print(asked.replies[1])
-    MeanBackward0 saved no tensor, so backward has nothing to free there.
     """
 
     kind: ClassVar[str] = "node"
@@ -148,9 +143,9 @@ class WhatIsFreedNext(Asked):
 class WhichTensorGoesNext(Asked):
     """Ask which tensor's last reference is dropped next, after the line ``after``.
 
-    Nodes refer to the tensors that they saved, variables to those that they name.  Parameters and
-    other leaves cannot be chosen.  ``believes`` has names of variables or indices in
-    ``Trace.tensors``.  If one line deletes several, each of them is right.
+    Nodes refer to the tensors that they saved, variables to those that they name. Leaves cannot be
+    chosen. ``believes`` has names of variables or indices in ``Trace.tensors``. If one line deletes
+    several, all are right.
     """
 
     kind: ClassVar[str] = "tensor"
@@ -199,8 +194,7 @@ class HowManyBytes(Asked):
     """Ask how many bytes of activations saved tensors hold after the line ``after``.
 
     ``believes`` maps each wrong number of bytes to the misconception that leads to it; the choices
-    are these numbers and the right one.  Parameters and inputs, which the program keeps anyway, are
-    not counted.
+    are these numbers and the right one.  Parameters and inputs are not counted.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -234,8 +228,7 @@ class HowManyBytes(Asked):
 class WhichLineHoldsMost(Asked):
     """Ask after which line saved tensors hold the most bytes of activations.
 
-    ``believes`` names lines by number or text.  If several lines leave the most, each of them is
-    right.
+    ``believes`` names lines by number or text.  If several lines leave the most, all are right.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -372,8 +365,7 @@ class WhichIsTrue(Asked):
         statements: maps each statement to a check of it.  The check is called with the program's
             ``trace``, which takes a setting by name, so a statement may compare settings.
 
-    Each false statement needs an entry in ``believes``, because a trace cannot explain why somebody
-    would choose its words.
+    Each false statement needs an entry in ``believes``, because a trace cannot explain its words.
 
     Raises:
         ValueError: not exactly one statement is true, or a false one has no entry.

@@ -168,14 +168,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class TraceAnswer:
-    """The answer that a trace gives: label and fact of each choice, and which choices are right.
-
-    ``explanation`` is by default the fact about the first right choice.
-    """
+    """The answer that a trace gives: label and fact of each choice, and which choices are right."""
 
     prompt: str
     choices: dict[Any, str]
     right: tuple[Choice, ...]
     facts: dict[Any, str]
-    explanation: str = ""
+    explanation: str = ""  # else the fact about the first right choice
     place: int = 0

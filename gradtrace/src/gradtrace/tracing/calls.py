@@ -19,8 +19,7 @@ from gradtrace.tracing.steps import ModuleCall
 class Calls:
     """The calls of modules in one thread.
 
-    Call :meth:`on_call` when a frame begins, and :meth:`name` while the variables that reach the
-    modules exist.
+    Call :meth:`on_call` when a frame begins, :meth:`name` while variables reach the modules.
     """
 
     def __init__(self) -> None:
@@ -57,8 +56,7 @@ class Calls:
     def found(self, numbers: list[int]) -> tuple[list[ModuleCall], list[int | None]]:
         """Return the calls that recorded ``numbers``, and the innermost call of each, as an index.
 
-        ``numbers`` are sequence numbers, sorted. Calls of modules that no variable reaches are left
-        out.
+        ``numbers`` are sorted. Calls of modules that no variable reaches are left out.
         """
         calls: list[ModuleCall] = []
         inner: list[int | None] = [None] * len(numbers)

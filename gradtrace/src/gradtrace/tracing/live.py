@@ -4,9 +4,9 @@ Reading the whole graph at every line would make a trace quadratic in its lines.
 changes its edges, so counting shows which nodes are alive: a node lives as long as a variable or
 the edge of a live node refers to it. The nodes that a backward pass may have changed are read again
 (:meth:`LiveGraph.read_again`), and all nodes if a tensor that shares memory with a saved one has a
-new version. A change through a tensor that no variable reaches is not noticed so. Therefore a graph
-of up to ``_SMALL`` nodes is read at every line, and a larger one only as often as an average of
-``_READ_A_LINE`` nodes per line allows.
+new version. A change through a tensor that no variable reaches is missed. Therefore a graph of up
+to ``_SMALL`` nodes is read at every line, a larger one as often as an average of ``_READ_A_LINE``
+nodes per line allows.
 
 A node is recognized by its index in ``node.metadata``, a dict that lives as long as the node, and a
 leaf by its tensor, because PyTorch makes a new AccumulateGrad when the old one died.  Between the

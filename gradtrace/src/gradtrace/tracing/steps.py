@@ -227,17 +227,7 @@ class TraceData:
         return {node: None if at == unrecorded else self.steps[at].ran for node, at in steps}
 
     def states(self, step: int) -> tuple[NodeState, ...]:
-        """Return the state of each node that is alive at a step, in the order of ``nodes``.
-
-        >>> import torch
-        >>> from gradtrace import trace
-        >>> def program():
-        ...     y = torch.ones(1, requires_grad=True).exp()
-        ...     del y
-        >>> seen = trace(program)
-        >>> [[state.state for state in seen.states(step)] for step in range(len(seen.steps))]
-        [[], ['alive', 'saves nothing'], []]
-        """
+        """Return the state of each node that is alive at a step, in the order of ``nodes``."""
         alive: dict[int, NodeState] = {}
         for past in self.steps[: range(len(self.steps))[step] + 1]:
             for node in past.gone:

@@ -5,9 +5,8 @@ Python reports each line just before it runs (``sys.settrace``). Then, and when 
 backward pass :mod:`gradtrace.tracing.backward_recorder` does so at each node.
 
 With ``peaks`` the function runs under :class:`~gradtrace.LiveBytes`, which sees the result of each
-operation, so that the largest number of bytes inside a line is known. This is optional because
-compiled functions run uncompiled under such a mode. Tensors are counted, so every machine reports
-the same bytes; PyTorch's own counters of an accelerator are read, too.
+operation. This is optional because compiled functions run uncompiled under such a mode. Tensors are
+counted, so every machine reports the same bytes; PyTorch's own counters are read, too.
 """
 
 import dataclasses
@@ -330,8 +329,7 @@ class _Recorder:
     def ended_by(self, exception: Exception, last: int) -> Raised:
         """Return the record of an exception that ended the function.
 
-        The line that began ``last`` need not be the line that raised: blocks of ``finally`` and
-        ``with`` may have run after it.
+        ``last`` need not be the line that raised: ``finally`` and ``with`` may have run after it.
         """
         lines = (n for frame, n in walk_tb(exception.__traceback__) if frame.f_code is self.code)
         line = next(lines, last)
