@@ -25,38 +25,30 @@ BETWEEN_TENSORS = 6.0
 
 @dataclass
 class Box:
-    """A rectangle for a node, a leaf or a group, or a stub for the neighbours of an open group.
-
-    ``x``, ``y`` is its upper left corner. ``nodes`` are indices in the scene, ``view`` is the index
-    of the view that a click opens, ``rows`` the number of rows below the title. ``outputs`` are the
-    shapes of its last result, written below it; ``end`` is True if nothing uses that result.
-    """
+    """A rectangle for a node, a leaf or a group, or a stub for the neighbours of an open group."""
 
     kind: str
     title: str
-    nodes: list[int]
-    view: int | None
-    rows: int
+    nodes: list[int]  # indices in the scene
+    view: int | None  # the index of the view that a click opens
+    rows: int  # below the title
     width: float
     height: float
-    outputs: str = ""
-    end: bool = False
-    x: float = 0.0
-    y: float = 0.0
+    outputs: str = ""  # the shapes of its last result, written below it
+    end: bool = False  # whether nothing uses that result
+    x: float = 0.0  # of the left edge
+    y: float = 0.0  # of the upper edge
 
 
 @dataclass
 class TensorBox:
-    """A rectangle for a tensor (an index in the scene), drawn to the right of its home ``box``.
+    """A rectangle for a tensor, drawn to the right of its home ``box``."""
 
-    On its right there is ``room`` for the names of variables, which begin :data:`NAMES` from it.
-    """
-
-    tensor: int
+    tensor: int  # an index in the scene
     box: int
     width: float
     height: float
-    room: float
+    room: float  # on its right, for the names of variables
     x: float = 0.0
     y: float = 0.0
 

@@ -51,19 +51,14 @@ Members = list[int | Group]  # of a group: nodes and groups
 
 @dataclass
 class View:
-    """The boxes of one panel: single nodes and closed groups.
+    """The boxes of one panel: single nodes and closed groups."""
 
-    ``group`` is the open group, ``parent`` the index of the enclosing view. ``path`` (the module)
-    and ``of`` (" of model", the owner of time steps) are left out of the titles. ``opens`` holds,
-    for each box, the index of the view that it opens, None for a node.
-    """
-
-    group: Group
-    parent: int | None
+    group: Group  # the open one
+    parent: int | None  # the index of the enclosing view
     boxes: list[int | Group] = field(default_factory=list)
-    path: tuple[str, ...] = ()
-    of: str = ""
-    opens: list[int | None] = field(default_factory=list)
+    path: tuple[str, ...] = ()  # of the module; titles leave it out
+    of: str = ""  # " of model", the owner of time steps; titles leave it out, too
+    opens: list[int | None] = field(default_factory=list)  # by box: the view that it opens, if any
 
 
 def nodes_of(part: int | Group) -> Iterator[int]:

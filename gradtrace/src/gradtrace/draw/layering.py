@@ -18,16 +18,11 @@ _SWEEPS = 4  # over all layers, down and up again
 
 @dataclass
 class Layering:
-    """The layer of every box and of every dummy node; dummies are numbered after the boxes.
-
-    ``parts`` lists the boxes and dummies of each part of the drawing that stands beside others; the
-    last part contains the boxes above all others.  ``paths`` lists, for each link, the boxes and
-    dummies that its edge passes.
-    """
+    """The layer of every box and of every dummy node; dummies are numbered after the boxes."""
 
     layers: list[int]
-    parts: list[list[int]]
-    paths: dict[tuple[int, int], list[int]]
+    parts: list[list[int]]  # with their dummies; the last part has the boxes above all others
+    paths: dict[tuple[int, int], list[int]]  # the boxes and dummies that the edge of a link passes
     neighbours: dict[int, set[int]]
 
 

@@ -34,16 +34,12 @@ _PLACINGS = 6  # sweeps down and up again
 
 @dataclass(slots=True)
 class _Unit:
-    """A box with its tensors, or a dummy node; edges meet it at ``x + middle``.
-
-    ``height`` is the larger height of the box and its tensors, whose middles are level; ``foot`` is
-    the room below that for arrows and the text beside them.
-    """
+    """A box with its tensors, or a dummy node; edges meet it at ``x + middle``."""
 
     width: float
-    height: float
+    height: float  # the larger one of the box's and its tensors', whose middles are level
     middle: float
-    foot: float = 0.0
+    foot: float = 0.0  # room below that for arrows and the text beside them
     x: float = 0.0
     top: float = 0.0  # of its row
     level: float = 0.0  # where the middles of its row are

@@ -28,18 +28,13 @@ _FOLDED_TEXT = len("99.9 kB, 512 B shared")
 
 @dataclass
 class Plan:
-    """A view before its boxes have coordinates.
-
-    ``box_of`` maps nodes to boxes, including the nodes outside that a stub stands for;
-    ``outer_boxes`` maps these to their boxes in the enclosing view. ``links`` are pairs of boxes in
-    the direction of the backward pass. ``sources`` are boxes that stand above their users.
-    """
+    """A view before its boxes have coordinates."""
 
     boxes: list[Box]
-    box_of: dict[int, int]
-    outer_boxes: dict[int, Box] = field(default_factory=dict)
-    links: list[tuple[int, int]] = field(default_factory=list)
-    sources: set[int] = field(default_factory=set)
+    box_of: dict[int, int]  # for each node, also those outside that a stub stands for
+    outer_boxes: dict[int, Box] = field(default_factory=dict)  # the enclosing view's, by node
+    links: list[tuple[int, int]] = field(default_factory=list)  # boxes, in the order of backward
+    sources: set[int] = field(default_factory=set)  # boxes that stand above their users
     lives: list[tuple[int, int]] = field(default_factory=list)
     tensors: list[TensorBox] = field(default_factory=list)
 

@@ -15,60 +15,41 @@ _LONGEST_TITLE = 32  # characters
 
 
 class Scope(NamedTuple):
-    """A part of the program in which operations were created.
+    """A part of the program in which operations were created."""
 
-    ``kind`` is ``"loop"``, ``"iteration"``, ``"line"``, ``"module"`` or ``"layer"`` (of a recurrent
-    module). ``number`` tells scopes of one kind apart: the run of a loop and its iteration (from
-    1), the step of a line, the call of a module, the name of a layer. ``line`` is that of a loop's
-    header, or the line itself; ``path`` is the path of a module, part by part.
-    """
-
-    kind: str
-    number: int | str | None
-    line: int | None = None
-    path: tuple[str, ...] = ()
+    kind: str  # "loop", "iteration", "line", "module", or "layer" of a recurrent module
+    number: int | str | None  # which run, iteration (from 1), step or call, or the layer's name
+    line: int | None = None  # of a loop's header, or the line itself
+    path: tuple[str, ...] = ()  # of a module, part by part
 
 
 class SceneNode(NamedTuple):
-    """A node of the graph.
-
-    ``order`` grows from operation to operation and is None for leaves. ``moment`` is the step at
-    which the node was first seen, ``line`` the line that had just run. ``text`` is the length of
-    the longest text that its box will ever show besides the label, ``rows`` the number of rows
-    below the title. ``module`` is the path of the module that a leaf is a parameter of. ``scopes``
-    are those of an operation, outermost first, ``outputs`` the shapes of its results as text.
-    """
+    """A node of the graph."""
 
     name: str
     label: str
     leaf: bool
     next: Sequence[int]
-    order: int | None
-    moment: int | None
-    line: int | None
-    text: int
-    rows: int
-    module: tuple[str, ...] = ()
-    scopes: tuple[Scope, ...] = ()
-    outputs: str = ""
+    order: int | None  # grows from operation to operation; None for leaves
+    moment: int | None  # the step at which the node was first seen
+    line: int | None  # the line that had just run then
+    text: int  # characters of the longest text that its box ever shows besides the label
+    rows: int  # below the title
+    module: tuple[str, ...] = ()  # the path of the module that a leaf is a parameter of
+    scopes: tuple[Scope, ...] = ()  # of an operation, outermost first
+    outputs: str = ""  # the shapes of its results
 
 
 class SceneTensor(NamedTuple):
-    """A tensor that the drawing shows as a separate rectangle.
-
-    Its ``home`` is the node that created it, or else the first that saved it. ``savers`` are the
-    nodes that saved it; ``named`` is True if a variable ever named it, and ``room`` is the length
-    of its names. ``data`` is True for plain data, which the program keeps alive independently of
-    the graph from the first to the last moment of ``life``.
-    """
+    """A tensor that the drawing shows as a separate rectangle."""
 
     nbytes: int
-    home: int
-    savers: frozenset[int]
-    named: bool = False
-    room: int = 0
-    data: bool = False
-    life: tuple[int, int] | None = None
+    home: int  # the node that created it, or else the first that saved it
+    savers: frozenset[int]  # the nodes that saved it
+    named: bool = False  # whether a variable ever named it
+    room: int = 0  # the number of characters of its names
+    data: bool = False  # plain data, which the program keeps alive independently of the graph
+    life: tuple[int, int] | None = None  # the first and the last moment at which it does
 
 
 @dataclass(frozen=True)
@@ -78,14 +59,13 @@ class Scene:
     ``tensors`` has None for a tensor that gets no rectangle: a leaf's, which the leaf's own box
     shows, or one that no node created or saved. ``lives`` holds, for each node, the first and the
     last moment at which it, or a tensor whose home it is, existed; plain data does not count.
-    ``source`` maps lines to their text. ``calls_known`` is True if calls of modules were recorded.
     """
 
     nodes: Sequence[SceneNode]
     tensors: Sequence[SceneTensor | None]
     lives: Sequence[tuple[int, int]]
-    source: Mapping[int, str] = field(default_factory=dict)
-    calls_known: bool = False
+    source: Mapping[int, str] = field(default_factory=dict)  # the text of each line
+    calls_known: bool = False  # whether calls of modules were recorded
 
     @cached_property
     def users(self) -> list[list[int]]:

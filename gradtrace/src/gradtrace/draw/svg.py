@@ -55,15 +55,12 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 @dataclass
 class Picture:
-    """A drawing with its content: the face of each box, and the text of each tensor by its index.
-
-    ``homes`` maps tensors to the boxes at which references to them end if they are not drawn.
-    """
+    """A drawing with its content: the face of each box, and the text of each tensor by index."""
 
     drawing: Drawing
     faces: Sequence[Face]
     texts: Mapping[int, str]
-    homes: Mapping[int, int]
+    homes: Mapping[int, int]  # for each tensor, the box at which references end if it is not drawn
 
     def svg(self, title: str, description: str, standalone: bool = False) -> str:
         """Return the picture as SVG text with ``title`` as its accessible name.

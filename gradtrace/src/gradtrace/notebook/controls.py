@@ -43,16 +43,12 @@ def available_devices() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Control:
-    """One control: its widget, and the finite list of its options as ``(label, value)`` pairs.
-
-    ``kind`` is ``"checkbox"``, ``"select"`` or ``"edits"``. ``options`` are those that a page
-    without a kernel offers. ``choices`` are those of the live widget, which may have more.
-    """
+    """One control: its widget, and the finite list of its options as ``(label, value)`` pairs."""
 
     name: str
     widget: ipywidgets.Widget
-    kind: str
-    options: tuple[tuple[str, Any], ...]
+    kind: str  # "checkbox", "select" or "edits"
+    options: tuple[tuple[str, Any], ...]  # on a page without a kernel
 
     @property
     def value(self) -> Any:

@@ -8,23 +8,14 @@ Choice = int | str
 
 @dataclass(frozen=True)
 class Question:
-    """A question for the front end, which receives it as a dict.
+    """A question as the front end receives it, through :func:`dataclasses.asdict`."""
 
-    ``kind`` says where the reader answers: at a ``"line"``, a ``"node"`` or a ``"tensor"`` of the
-    drawing, by choosing one text (``"choice"``), or several (``"choices"``). ``setting`` holds the
-    index of each control's option, ``at`` the last step that may be seen before the answer.
-    ``choices`` are ``{"id", "label"}``; an id is a line number, a node's or tensor's index, or a
-    word. ``right`` lists the right ids: any of them, or for ``"choices"`` all of them. ``replies``
-    holds the reply to each choice, ``explanation`` the text of *Show me*. ``place`` counts the
-    nodes that run in the next line's backward until the answer is seen; 0 if a line shows it.
-    """
-
-    kind: str
+    kind: str  # "line", "node" or "tensor" to pick, "choice" of one text or "choices" of several
     prompt: str
-    setting: tuple[int, ...]
-    at: int
-    choices: tuple[dict[str, Any], ...]
-    right: tuple[Choice, ...]
-    replies: dict[Choice, str]
-    explanation: str
-    place: int = 0
+    setting: tuple[int, ...]  # the index of each control's option
+    at: int  # the last step that may be seen before the answer
+    choices: tuple[dict[str, Any], ...]  # {"id", "label"}; the id is a line, an index or a word
+    right: tuple[Choice, ...]  # any of them is right, or for "choices" all of them together
+    replies: dict[Choice, str]  # to each choice
+    explanation: str  # the text of *Show me*
+    place: int = 0  # how many nodes of the next line's backward show the answer; 0 if a line does

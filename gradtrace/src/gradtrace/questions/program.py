@@ -11,16 +11,12 @@ from gradtrace.tracing.steps import TraceData
 
 @dataclass(frozen=True)
 class Program:
-    """The subject of a question: a function that can be traced for each setting of its controls.
-
-    ``options`` maps each control to its ``(label, value)`` pairs, ``initial`` to its initial value.
-    ``trace`` takes a setting as keyword arguments and returns its trace.
-    """
+    """The subject of a question: a function that can be traced for each setting of its controls."""
 
     name: str
-    trace: Callable[..., TraceData]
-    options: Mapping[str, Sequence[tuple[str, Any]]] = field(default_factory=dict)
-    initial: Mapping[str, Any] = field(default_factory=dict)
+    trace: Callable[..., TraceData]  # takes a setting as keyword arguments
+    options: Mapping[str, Sequence[tuple[str, Any]]] = field(default_factory=dict)  # by control
+    initial: Mapping[str, Any] = field(default_factory=dict)  # the value of each control
 
     def indices(self, setting: Mapping[str, Any]) -> tuple[int, ...]:
         """Return each control's option as an index; one not in ``setting`` has its initial value.

@@ -15,15 +15,11 @@ _KINDS = {
 
 
 class FunctionSource(NamedTuple):
-    """The text of a function by line, without its decorators.
+    """The text of a function, without its decorators."""
 
-    ``statements`` is that of :class:`gradtrace.Trace`. ``branches`` pairs the line of each ``if``,
-    loop or ``match`` with the lines of each of its blocks.
-    """
-
-    lines: dict[int, str]
-    statements: dict[int, int]
-    branches: list[tuple[int, range]]
+    lines: dict[int, str]  # by number
+    statements: dict[int, int]  # first and last lines, as in gradtrace.Trace
+    branches: list[tuple[int, range]]  # the line of an `if`, loop or `match`, and those of a block
 
 
 def read_function_source(name: str, code: CodeType) -> FunctionSource:

@@ -44,24 +44,16 @@ _READ_A_LINE = 16  # nodes
 
 
 class LiveGraph:
-    """The graph that the variables reached when :meth:`look` was called last.
-
-    ``nodes`` are all nodes ever seen; ``states`` has the states of those that are alive.
-    ``changed`` are the states that the last look found new or different, ``gone`` the nodes that
-    have died since the look before, both in the order of ``nodes``. ``tensors`` are all those ever
-    seen that a node saved or that a variable with a graph named; ``tensor_of`` maps each variable
-    to its tensor, if any. ``last_run`` is the index of the node that this line's backward pass ran
-    last, None if the pass did not fail. ``whole`` is True if the last look read every node.
-    """
+    """The graph that the variables reached when :meth:`look` was called last."""
 
     def __init__(self) -> None:
-        self.nodes: list[TraceNode] = []
-        self.tensors = _Tensors()
-        self.tensor_of: dict[str, int | None] = {}
-        self.changed: tuple[NodeState, ...] = ()
-        self.gone: tuple[int, ...] = ()
-        self.last_run: int | None = None
-        self.whole = True
+        self.nodes: list[TraceNode] = []  # all ever seen
+        self.tensors = _Tensors()  # all that nodes saved, or that variables with a graph named
+        self.tensor_of: dict[str, int | None] = {}  # by the name of a variable
+        self.changed: tuple[NodeState, ...] = ()  # new or other ones at the last look, by index
+        self.gone: tuple[int, ...] = ()  # nodes that have died since the look before, by index
+        self.last_run: int | None = None  # by this line's backward pass; None if it did not fail
+        self.whole = True  # whether the last look read every node
         self._tag = f"gradtrace.index.{next(_graphs)}"  # on node.metadata
         self._new_index = itertools.count()
         self._leaf_indices = _torch.WeakIdKeyDictionary()  # in nodes, by the leaf tensor

@@ -21,184 +21,135 @@ SCHEMA = 5
 
 @dataclass(frozen=True)
 class Variable:
-    """A tensor that a live variable reaches: ``h``, ``losses[0]``, ``model.weight``.
-
-    ``version`` is None for inference tensors.  ``grad`` and ``value`` are short texts
-    (:mod:`gradtrace.tracing.values`); ``grad`` is None if there is no gradient.  ``node`` is the
-    index in ``Trace.nodes`` of the node at which backward would start; None if the tensor has no
-    graph.  ``tensor`` is an index in ``Trace.tensors``; None for plain data that no node has saved
-    so far.  ``object`` is a number that identifies the tensor while it exists.
-    """
+    """A tensor that a live variable reaches: ``h``, ``losses[0]``, ``model.weight``."""
 
     name: str
     shape: tuple[int, ...]
     requires_grad: bool
     leaf: bool
-    version: int | None
-    grad: str | None
-    node: int | None
-    tensor: int | None
-    object: int
-    value: str
+    version: int | None  # None for inference tensors
+    grad: str | None  # a short text (gradtrace.tracing.values); None if there is no gradient
+    node: int | None  # in Trace.nodes, where backward would start; None if the tensor has no graph
+    tensor: int | None  # in Trace.tensors; None for plain data that no node has saved so far
+    object: int  # identifies the tensor while it exists
+    value: str  # a short text, too
 
 
 @dataclass(frozen=True)
 class Slot:
     """A saved tensor of a node, as first seen; ``nbytes`` is the size of its storage in bytes.
 
-    ``role`` is that of :class:`~gradtrace.autograd.nodes.SavedTensor`, ``tensor`` an index in
-    ``Trace.tensors``. ``empty`` is True if the node saved nothing in this slot. The other fields
-    are None then, and if a hook had packed the tensor or it was freed before the trace saw it.
+    The fields from ``shape`` on are None if the slot is empty, and if they are unknown, because a
+    hook had packed the tensor or because it had been freed before the trace first saw it.
     """
 
     name: str
-    empty: bool
+    empty: bool  # whether this node saved nothing in the slot
     shape: tuple[int, ...] | None
     dtype: str | None
     nbytes: int | None
     version: int | None
-    role: str | None
-    tensor: int | None
+    role: str | None  # that of gradtrace.autograd.nodes.SavedTensor
+    tensor: int | None  # an index in Trace.tensors
 
 
 @dataclass(frozen=True)
 class TraceNode:
-    """A node of the graph that existed at some step.
-
-    ``line`` had just run when the node was first seen; it is None if the node existed before the
-    first line. ``leaf`` is True for AccumulateGrad nodes. ``label`` is the name of a leaf's
-    variable, "a leaf no variable holds" if it has none, or an operation's ``name``. ``order``
-    counts the operations as they were created, from 0. ``tensor`` is the tensor of a leaf, an index
-    in ``Trace.tensors``. ``call`` is the innermost call of a module in which the operation ran, an
-    index in ``Trace.calls``. ``made`` are the shapes of the operation's results, with a dtype other
-    than float32, as text: ``"2 × [8] float64"``; empty if PyTorch does not record them.
-    """
+    """A node of the graph that existed at some step."""
 
     name: str
-    label: str
-    leaf: bool
-    line: int | None
+    label: str  # an operation's name, a leaf's variable, or "a leaf no variable holds"
+    leaf: bool  # whether it is an AccumulateGrad node
+    line: int | None  # that had just run when the node was first seen; None before the first line
     next: tuple[int, ...]
     slots: tuple[Slot, ...]
-    order: int | None
-    tensor: int | None
-    call: int | None = None
-    made: str = ""
+    order: int | None  # of the operations as they were created, from 0; None for leaves
+    tensor: int | None  # of a leaf, an index in Trace.tensors
+    call: int | None = None  # the innermost call of a module that ran it, an index in Trace.calls
+    made: str = ""  # the shapes of its results, and dtypes other than float32: "2 × [8] float64"
 
 
 class ModuleCall(NamedTuple):
-    """One call of a module; ``name`` is a variable's path to it, ``model.layers.3``.
+    """One call of a module."""
 
-    ``parent`` is the call within which it ran, an index in ``Trace.calls``.
-    """
-
-    name: str
-    parent: int | None
+    name: str  # a variable's path to the module: model.layers.3
+    parent: int | None  # the call within which it ran, an index in Trace.calls
 
 
 @dataclass(frozen=True)
 class TraceTensor:
-    """A tensor of the graph, or several that share one storage.
+    """A tensor of the graph, or several that share one storage, as first seen.
 
-    It is a leaf, was saved by a node, or was named by a variable that has a graph. ``label`` is the
-    first variable that named it, else the node and the slot that saved it. ``nbytes`` is the size
-    of the whole storage. The other fields are those under which it was first seen: ``line`` had
-    just run, and ``role`` is that of :class:`~gradtrace.autograd.nodes.SavedTensor`, or ``"leaf"``.
+    It is a leaf, was saved by a node, or was named by a variable that has a graph.
     """
 
-    label: str
+    label: str  # the first variable that named it, else the node and the slot that saved it
     shape: tuple[int, ...]
     dtype: str
-    nbytes: int
-    role: str
-    line: int | None
+    nbytes: int  # of the whole storage
+    role: str  # that of gradtrace.autograd.nodes.SavedTensor, or "leaf"
+    line: int | None  # that had just run
 
 
 @dataclass(frozen=True)
 class NodeState:
-    """One node at one step: its state, and state and version of each of its slots.
-
-    The states are those of :class:`gradtrace.autograd.nodes.Node` and ``SavedTensor``.
-    """
+    """One node at one step: its state, and state and version of each of its slots."""
 
     node: int
-    state: str
-    slots: tuple[tuple[str, int | None], ...]
+    state: str  # that of gradtrace.autograd.nodes.Node
+    slots: tuple[tuple[str, int | None], ...]  # states are those of SavedTensor
 
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception, and the line of the function that raised it.
-
-    ``node`` is the index in ``Trace.nodes`` of the node in which a backward pass stopped, if any.
-    """
+    """An exception, and the line of the function that raised it."""
 
     type: str
     message: str
     line: int
-    node: int | None = None
+    node: int | None = None  # in which a backward pass stopped, an index in Trace.nodes
 
 
 @dataclass(frozen=True)
 class NodeRun:
-    """The record of one node's run in a backward pass.
+    """The record of one node's run in a backward pass."""
 
-    ``node`` is an index in ``Trace.nodes``. ``call`` numbers the line's backward calls from 1,
-    ``depth`` counts the calls around it, as in a reentrant checkpoint or a hook. ``received`` are
-    the gradients that arrived, as texts, one for each output of the operation; ``passed`` are those
-    passed on, one for each of ``TraceNode.next``, or None if the pass stopped there. ``written`` is
-    a leaf's ``.grad`` before and after. ``released`` names the slots whose saved tensors were
-    freed, ``returned`` counts the bytes that no node saves any longer. ``hooks`` are the Python
-    functions that the engine called, ``recomputed`` the operations that a checkpoint ran again.
-    """
-
-    node: int
-    received: tuple[str | None, ...]
-    passed: tuple[str | None, ...] | None
-    call: int = 1
-    depth: int = 0
-    written: tuple[str | None, str | None] | None = None
-    released: tuple[str, ...] = ()
-    returned: int = 0
-    hooks: tuple[str, ...] = ()
-    recomputed: tuple[str, ...] = ()
+    node: int  # an index in Trace.nodes
+    received: tuple[str | None, ...]  # gradients as texts, one for each output of the operation
+    passed: tuple[str | None, ...] | None  # one for each of its next nodes; None if it failed
+    call: int = 1  # the number of the line's backward call, from 1
+    depth: int = 0  # how many calls are around it, as in a reentrant checkpoint or in a hook
+    written: tuple[str | None, str | None] | None = None  # a leaf's .grad, before and after
+    released: tuple[str, ...] = ()  # the slots whose saved tensors were freed
+    returned: int = 0  # the bytes that no node saves any longer
+    hooks: tuple[str, ...] = ()  # the Python functions that the engine called for it
+    recomputed: tuple[str, ...] = ()  # the operations that a checkpoint ran again
 
 
 @dataclass(frozen=True)
 class Step:
     """The program's state between two lines: ``ran`` has just run, ``line`` runs next.
 
-    ``ran`` is None at the first step, ``line`` at the last. ``changed`` are the states of nodes
-    that are new or differ from the step before, ``gone`` the nodes that have died since, both in
-    the order of ``Trace.nodes``. ``held`` counts the bytes of saved tensors, each storage once:
-    activations, leaves, inputs (the program keeps the last two alive anyway). ``gradients`` counts
-    the bytes of the ``.grad`` of leaves and variables. ``peak`` is the largest number of bytes that
-    results of operations occupied at once while ``ran`` ran, ``device`` what PyTorch counted on the
-    accelerators in use, ``{"allocated", "peak"}`` in bytes; both are None if they were not
-    measured. ``values`` are the live numbers, texts and truth values. ``raised`` is set if ``ran``
-    raised an exception, caught by the function or not.
-
-    ``inside`` are the steps of the nodes that ran while ``ran`` did, in the order in which they
-    ended; ``unrecorded`` counts those beyond the limit. In such a step ``node`` is the name of the
-    node, ``run`` the record of its run, and ``ran`` and ``line`` are both the line that runs;
-    ``changed`` and ``gone`` are relative to the step inside before it, or to the line before.
+    A step ``inside`` of another one is the state after a node of a backward pass. Its ``ran`` and
+    ``line`` are both the line that runs; ``changed`` and ``gone`` are relative to the step inside
+    before it, or, in the first one, to the line before.
     """
 
-    line: int | None
-    ran: int | None
-    changed: tuple[NodeState, ...]
-    gone: tuple[int, ...]
-    held: tuple[int, int, int]
-    gradients: int
-    peak: int | None
-    device: dict[str, int] | None
+    line: int | None  # None at the last step
+    ran: int | None  # None at the first step
+    changed: tuple[NodeState, ...]  # those that are new or differ from the step before, by index
+    gone: tuple[int, ...]  # the nodes that have died since, by index
+    held: tuple[int, int, int]  # saved bytes of activations, leaves and inputs, each storage once
+    gradients: int  # bytes of the .grad of leaves and variables
+    peak: int | None  # the most bytes that results of the line had at once; None if not measured
+    device: dict[str, int] | None  # "allocated" and "peak" of the accelerators in bytes, by PyTorch
     variables: tuple[Variable, ...]
-    values: tuple[tuple[str, str], ...]
-    raised: Raised | None = None
-    node: str | None = None
-    run: NodeRun | None = None
-    inside: "tuple[Step, ...]" = ()
-    unrecorded: int = 0
+    values: tuple[tuple[str, str], ...]  # the live numbers, texts and truth values
+    raised: Raised | None = None  # by ran, caught by the function or not
+    node: str | None = None  # the name of the node; None for a line
+    run: NodeRun | None = None  # the record of its run
+    inside: "tuple[Step, ...]" = ()  # in the order in which the nodes ended
+    unrecorded: int = 0  # nodes that ran beyond the limit of recorded ones
 
 
 @dataclass(frozen=True)
