@@ -72,8 +72,7 @@ class LiveBytes(TorchDispatchMode):
         self.alive -= self._storages.pop(identity)
 
 
-# Types of device with counters, and the module that reads them.
-COUNTED: dict[str, Any] = {"cuda": torch.cuda, "xpu": torch.xpu}
+COUNTED: dict[str, Any] = {"cuda": torch.cuda, "xpu": torch.xpu}  # the devices with counters
 
 
 class DeviceCounters:

@@ -50,7 +50,7 @@ class SavedTensor(NamedTuple):
 class Leaf(NamedTuple):
     """The tensor into whose ``.grad`` a leaf node accumulates.
 
-    ``name`` is that of the parameter in the ``model`` passed to :func:`snapshot`, else None.
+    ``storage`` is as in :class:`SavedTensor`; ``name`` is its name in the ``model``, or None.
     """
 
     shape: torch.Size

@@ -30,8 +30,7 @@ from gradtrace.watching.engine import engine
 from gradtrace.watching.operations import Observer
 from gradtrace.watching.record import BackwardCall, Record
 
-# The backward calls at which variables are searched for graphs.
-_LOOKS = (4, 8, 16, 32, 128, 512, 2_048)
+_LOOKS = (4, 8, 16, 32, 128, 512, 2_048)  # backward calls at which variables are searched
 _NOTES_SINCE = (8, 14)  # IPython prints the notes of an exception
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -233,14 +232,14 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         self._observe(inside)
         timeline = self._record.timeline
         if inside and timeline.closure_ran:  # the optimizer has modified its parameters since
-            timeline.stepped(optimizer, frames.user_location(), frames.user_path())
+            timeline.stepped(optimizer, frames.user_location())
         timeline.closure_ran = True
 
     @guarded
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         self._observe(True)
         timeline = self._record.timeline
-        timeline.stepped(optimizer, frames.user_location(), frames.user_path())
+        timeline.stepped(optimizer, frames.user_location())
         if self._observer is not None and self._observer.of_this_thread:
             self._report(silent.after_step(timeline, optimizer))
 

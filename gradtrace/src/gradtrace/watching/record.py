@@ -24,7 +24,8 @@ from typing import Any, TypeVar
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd.frames import Chain, Location, raised_by_the_program, user_location
+from gradtrace.autograd import frames
+from gradtrace.autograd.frames import Chain, Location
 from gradtrace.autograd.tensors import storage_of, storages_in
 from gradtrace.autograd.traversal import leaves_of, roots_of, undisturbed, walk
 from gradtrace.watching.call_sites import FAR, caller_of_apply
@@ -334,14 +335,9 @@ class Timeline:
         # A call inside a custom function's backward comes after the surrounding call.
         return next((call for call in self.calls if call.number > number), None)
 
-    def stepped(
-        self,
-        optimizer: torch.optim.Optimizer,
-        location: Location | None,
-        path: dict[CodeType, int] | None = None,
-    ) -> None:
+    def stepped(self, optimizer: torch.optim.Optimizer, location: Location | None) -> None:
         now, reference = _torch.next_sequence_nr(), weakref.ref(optimizer)
-        step = OptimizerStep(reference, location, now, self.last_call, path=path or {})
+        step = OptimizerStep(reference, location, now, self.last_call, path=frames.user_path())
         if self.observed:
             step.in_forward = caller_of_apply(sys._getframe(1), FAR) is not None
             with undisturbed():
@@ -391,7 +387,7 @@ class Timeline:
         """Record that memory was written, if these values are of a gradient's graph."""
         self.written.pop(storage, None)
         if tagged(walk(roots_of(computed))[0], CREATED_TAG):
-            self.written[storage] = user_location()
+            self.written[storage] = frames.user_location()
 
     def came_back(self, cut: Cut) -> None:
         """Mark a cut as unintended: the program made a new tensor from the value it had read."""
@@ -460,7 +456,7 @@ class Record:
 
         An error that the program raised meanwhile, as its signal handlers may, is raised again.
         """
-        if raised_by_the_program(error):
+        if frames.raised_by_the_program(error):
             raise error
         self.broken = f"{type(error).__name__}: {error}"
         # A filter that turns warnings into errors must not stop the program.

@@ -44,7 +44,6 @@ FAMILIES, FACTS, KEYS, REPLACEMENTS = _texts.values()
 PATTERNS = [(*entry, None)[:3] for entry in _errors["patterns"]]
 PATTERNS += [(text["pattern"], "unsupported", name) for name, text in _errors["causes"].items()]
 
-# Of each family the first criterion whose facts hold gives the cause.
 CRITERIA = {
     family: tuple(Criterion(cause, tuple(facts), CONFIDENCE[word]) for cause, facts, word in rows)
     for table in _TABLES

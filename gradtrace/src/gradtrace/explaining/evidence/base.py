@@ -124,7 +124,6 @@ class Evidence:
 
     def _filled_at(self, variables: Iterable[Holder]) -> Location | None:
         """Return a line that filled one of the variables, as the source shows."""
-        # Lines that the explanation or the traceback names already.
         named = (None, self.began_at, self.raised_at, self.made_at, *self.made_through)
         lasting_first = sorted(variables, key=lambda variable: not variable.carries)
         return next((place for place in map(filled_at, lasting_first) if place not in named), None)

@@ -255,9 +255,6 @@ class RunLimits(NamedTuple):
     stops_if_caught: bool = False  # whether an explained error that is caught ends the run
 
 
-# Two runs compared.
-
-
 def equal_gradients(first: Gradients, second: Gradients, keys: set[str] | None = None) -> bool:
     """Whether all gradients, or those of ``keys``, are equal up to rounding; a missing one is 0."""
     zero = Sample(())
