@@ -3,8 +3,8 @@
 The command replaces itself by the plain interpreter, with the interpreter's flags: ``python -O -m
 gradtrace --strict train.py --lr 1`` becomes ``python -O train.py --lr 1``. So Python itself handles
 everything about the program: ``sys.argv``, ``__main__``, frames, the exit code, signals, zip files,
-a syntax error. The new process receives the options in an environment variable, and a folder at the
-front of ``PYTHONPATH``, whose ``sitecustomize`` Python imports and which starts the watch.
+a syntax error. The new process receives the options in an environment variable, and at the front of
+``PYTHONPATH`` a folder with a ``sitecustomize`` that starts the watch.
 """
 
 import argparse
