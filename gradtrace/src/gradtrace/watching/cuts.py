@@ -33,7 +33,7 @@ class Cut:
     how: str
     location: Location | None
     shape: tuple[int, ...] | None = None  # of a value that was read, to recognize it as a tensor
-    of: frozenset[int] = frozenset()  # storages: a gradient's tensors, or a detached one
+    of: frozenset[int] = frozenset()  # the storages that a gradient, or a detached value, is of
     through: frozenset[int] = frozenset()  # the storages of the leaves of a gradient's graph
     function: str | None = None  # the custom function that cut a gradient off
     intermediate: bool = False  # computed in a custom forward, by a differentiable operation

@@ -108,7 +108,7 @@ def _is_changed(timeline: Timeline, leaf: torch.Tensor, stray: Stray) -> bool:
 
 
 def made_in_forward(graph: PendingBackward) -> Iterator[Diagnosis]:
-    """Yield findings about parameters that each forward pass creates, and that nothing uses."""
+    """Yield findings about parameters that each forward pass creates, so that no step uses them."""
     timeline = graph.timeline
     new, timeline.made_in_forward = timeline.made_in_forward, {}
     if not new or not graph.call.whole:

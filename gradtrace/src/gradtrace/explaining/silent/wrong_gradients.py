@@ -208,8 +208,9 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
     """Yield findings about a step that also uses the gradient of another optimizer's loss.
 
     An example is a generator that feeds a discriminator. A step of the other optimizer between the
-    two calls, or their names, show which optimizer each loss is meant for. If the discriminator's
-    loss leaks into the generator, its name must, and the generator's must not train the former.
+    calls of both losses, or their names, show which optimizer each loss is meant for. If it is the
+    discriminator's loss that leaks, both must show it, and an earlier gradient of the discriminator
+    must have been cleared unused.
     """
     if optimizer not in timeline.cleared:
         return
