@@ -48,6 +48,8 @@ class WhichLineRaises(Asked):
     (4,)
     >>> print(asked.replies[3])
     Line 3 ran. It freed the saved tensors of ExpBackward0. It frees.
+    >>> print(asked.replies["none"])
+    Line 4 raises RuntimeError.
     """
 
     kind: ClassVar[str] = "line"
@@ -194,7 +196,8 @@ class HowManyBytes(Asked):
     """Ask how many bytes of activations saved tensors hold after the line ``after``.
 
     ``believes`` maps each wrong number of bytes to the misconception that leads to it; the choices
-    are these numbers and the right one.  Parameters and inputs are not counted.
+    are these numbers and the right one.  Parameters and inputs, which the program keeps anyway, are
+    not counted.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -365,7 +368,8 @@ class WhichIsTrue(Asked):
         statements: maps each statement to a check of it.  The check is called with the program's
             ``trace``, which takes a setting by name, so a statement may compare settings.
 
-    Each false statement needs an entry in ``believes``, because a trace cannot explain its words.
+    Each false statement needs an entry in ``believes``, because a trace cannot explain why somebody
+    would choose its words.
 
     Raises:
         ValueError: not exactly one statement is true, or a false one has no entry.
