@@ -1242,6 +1242,15 @@ def test_a_parameter_made_of_a_result_is_replaced_by_the_result(list_candidates)
     assert new.startswith("new_weight = W\ndel self.conv.weight\nself.conv.weight = new_weight\n")
 
 
+def test_parameters_of_another_shape_are_made_anew_together(list_candidates):
+    text = "fc.weight.data = fc.weight.data[keep]\nfc.bias.data = b\nloss.backward()\n"
+    facts = {"family": "others", "cause": "leaf_reshaped", "carried_by": "net.fc.weight"}
+    new = edited(list_candidates(text, 3, **facts), "new parameters in place of .data, at line 1")
+    assert new.startswith(
+        "fc.weight = torch.nn.Parameter(fc.weight.data[keep])\nfc.bias = torch.nn.Parameter(b)\n"
+    )
+
+
 @pytest.mark.parametrize("has_inner_loop", [True, False])
 def test_a_state_over_a_sequence_may_begin_anew(list_candidates, has_inner_loop):
     inner = "for x in xs:\n        h = cell(x, h)" if has_inner_loop else "h = cell(xs[0], h)"
