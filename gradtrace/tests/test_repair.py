@@ -391,6 +391,18 @@ new = torch.log_softmax(policy(s), 1)[range(4), a]
 ratio = (new - old).exp().detach()
 (ratio * torch.randn(4)).mean().backward()
 """
+TWO_ERRORS = f"""{START}
+encoder, head = nn.Linear(3, 3), nn.Linear(3, 1)
+features = encoder(torch.ones(2, 3)).tanh()
+prompt = features[:1] * 2
+prompt.requires_grad_()
+opt = torch.optim.SGD([prompt], 0.1)
+for step in range(4):
+    loss = head(torch.cat([prompt, features[1:]])).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
 OWN_BACKWARD = f"""{START}
 class Cube(torch.autograd.Function):
     @staticmethod
@@ -1134,6 +1146,25 @@ def test_whether_a_cut_is_meant_is_asked(proof):
     found = proof(TERM_BY_ITEM)
     assert kinds(found) == ["keep_gradient"]
     assert found.accepted[0].question == "is spread.weight and spread.bias to be trained?"
+
+
+def test_the_second_of_two_errors_is_repaired_with_the_first(proof):
+    result = proof(TWO_ERRORS)
+    assert proof_text.outcome(result) == "proven", proof_text.text(result)
+    (repair,) = result.accepted
+    assert repair.candidate.title.startswith("prompt = prompt.detach().requires_grad_() after line")
+    (text,) = repair.candidate.edits.values()
+    assert "prompt.detach()" in text and text.count("features") > TWO_ERRORS.count("features")
+    errors = {j.run.error_line for j in result.judgements if not j.candidate.parts}
+    assert any("a second time" in line for line in errors)  # of the first edit alone
+
+
+def test_a_pair_of_edits_holds_only_if_each_of_them_does(proof):
+    """A pair needs the answers to the questions of both edits."""
+    result = proof(TWO_ERRORS.replace("prompt.requires_grad_()\n", ""))
+    assert [repair.question for repair in result.accepted] == [
+        "is prompt to be trained, not what it is made from?"
+    ]
 
 
 def test_a_backward_of_the_programs_own_is_not_proven_by_running_it(proof):

@@ -1188,7 +1188,12 @@ def test_a_model_is_not_compiled(list_candidates):
 
 
 @pytest.mark.parametrize(
-    ("text", "is_asked"), [("raw.exp()", True), ("torch.ones(2, requires_grad=True) * 2", False)]
+    ("text", "is_asked"),
+    [
+        ("raw.exp()", True),
+        ("torch.ones(2, requires_grad=True) * 2", False),
+        ("raw.exp()\nw.requires_grad_()", False),
+    ],
 )
 def test_whether_a_result_is_to_be_trained_is_asked_if_its_leaf_has_a_name(
     list_candidates, text, is_asked

@@ -6,7 +6,8 @@
    involved, the usual wrong advice included.
 3. Each candidate runs in its own process (:mod:`~gradtrace.repair.run.processes`), in which a
    :mod:`~gradtrace.repair.run.recorder` records what each backward call adds to each gradient.
-4. :mod:`~gradtrace.repair.judge` compares the records.
+4. :mod:`~gradtrace.repair.judge` compares the records.  If no candidate holds, one that leaves
+   another error is completed by the candidates for that error.
 
 Nothing is written into the user's folder: the edited text is compiled in place of the file's.
 """

@@ -27,14 +27,16 @@ class Edit(NamedTuple):
 class Source:
     """A source file of the program; methods such as :meth:`insert` return edits, and apply none.
 
+    A given ``text`` takes the place of the file's.
+
     Raises:
         SyntaxError: it is not Python.
         OSError, UnicodeDecodeError: it cannot be read.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, text: str | None = None):
         self.path = path
-        self.text = _decoded(Path(path).read_bytes())[0]
+        self.text = _decoded(Path(path).read_bytes())[0] if text is None else text
         self.tree = ast.parse(self.text)
         self._bytes = self.text.encode()
         lines = self._bytes.splitlines(keepends=True)

@@ -1,11 +1,13 @@
 """The whole procedure: run the program, edit it, run each candidate, and judge."""
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gradtrace.repair.judge import OPEN, PROVEN, UNPROVEN, Judge, Judgement
+from gradtrace.repair.judge import OPEN, PROVEN, REJECTED, UNPROVEN, Judge, Judgement
+from gradtrace.repair.kinds import Repair
 from gradtrace.repair.rule import Candidate, counted
 from gradtrace.repair.rules import candidates
 from gradtrace.repair.run.observations import ProgramRun, RunLimits, is_repeated, trains_alike
@@ -13,6 +15,8 @@ from gradtrace.repair.run.processes import Launcher
 
 _REPORT_AFTER = 10  # seconds between two lines about the progress
 _REFERENCE_CALLS = 50  # beyond the failing one: the losses of a loop, added up
+_MAX_PAIRS = 24  # of edits, which are run if no single one holds
+_ORDER = (PROVEN, OPEN, UNPROVEN, REJECTED)  # from better to worse
 
 
 @dataclass
@@ -69,13 +73,20 @@ def prove(
         reference = _reference(launcher, original, limits._replace(beyond=_REFERENCE_CALLS))
     judge = Judge(original, reference)
     reported = time.monotonic()
-    for number, candidate in enumerate(proof.listed):
-        if time.monotonic() - reported > _REPORT_AFTER:
-            reported = time.monotonic()
-            report(f"{number} of {len(proof.listed)} candidates, {reported - start:.0f} s")
-        run = launcher.run(candidate.edits, limits)
-        if not is_senseless(candidate, run):
-            proof.judgements.append(judge.judge(candidate, run))
+
+    def judge_all(listed: list[Candidate]) -> None:
+        nonlocal reported
+        for number, candidate in enumerate(listed):
+            if time.monotonic() - reported > _REPORT_AFTER:
+                reported = time.monotonic()
+                report(f"{number} of {len(listed)} candidates, {reported - start:.0f} s")
+            run = launcher.run(candidate.edits, limits)
+            if not is_senseless(candidate, run):
+                proof.judgements.append(_judged(judge, candidate, run))
+
+    judge_all(proof.listed)
+    if not any(judgement.status in (PROVEN, OPEN) for judgement in proof.judgements):
+        judge_all([*itertools.islice(_pairs(proof, report), _MAX_PAIRS)])
     proof.listed = [judgement.candidate for judgement in proof.judgements]
     judge.compare(proof.judgements)
     if not proof.repeats:
@@ -101,6 +112,29 @@ def _reference(launcher: Launcher, original: ProgramRun, limits: RunLimits) -> P
         for call in losing:
             call.loses_gradient = not (ends_alike and all(s.is_finite for s in samples))
     return reference
+
+
+def _pairs(proof: Proof, report: Callable[[str], None]) -> Iterator[Candidate]:
+    """Yield pairs of edits: the second is for the other error that the first one leaves."""
+    for judgement in [*proof.judgements]:
+        first, run = judgement.candidate, judgement.run
+        is_other = run.is_explained and run.error_line != proof.original.error_line
+        if is_other and run.failing_call >= proof.original.failing_call:
+            for second in candidates(run, report, first.edits):
+                a, b = first.repair, second.repair
+                both = Repair(f"{a.name}, {b.name}", b.rank, f"{a.when}, and {b.when}")
+                edits = {**first.edits, **second.edits}
+                title = f"{first.title}; {second.title}"
+                yield Candidate(both, title, edits, parts=(first, second))
+
+
+def _judged(judge: Judge, candidate: Candidate, run: ProgramRun) -> Judgement:
+    """Judge the run of a pair as one of each of its edits: the worse judgement counts."""
+    judgements = [judge.judge(part, run) for part in candidate.parts or (candidate,)]
+    worst = max(judgements, key=lambda judgement: _ORDER.index(judgement.status))
+    questions = dict.fromkeys(j.question for j in judgements if j.question)
+    worst.candidate, worst.question = candidate, " ".join(questions) or None
+    return worst
 
 
 def is_senseless(candidate: Candidate, run: ProgramRun) -> bool:

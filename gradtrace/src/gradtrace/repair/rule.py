@@ -29,6 +29,7 @@ class Candidate(NamedTuple):
     edits: Mapping[str, str]
     question: str | None = None  # the repair holds if the answer is yes
     doubt: str | None = None  # a question that no run of the program answers
+    parts: tuple["Candidate", ...] = ()  # of a pair
 
 
 class Statement(NamedTuple):
@@ -42,7 +43,7 @@ class Statement(NamedTuple):
 class Failure:
     """The input of the rules: the run that failed, the lines involved, and the program's files."""
 
-    def __init__(self, run: ProgramRun):
+    def __init__(self, run: ProgramRun, texts: Mapping[str, str]):
         self.run = run
         self.diagnosis = run.diagnosis or {}
         self.family = self.diagnosis.get("family")
@@ -51,7 +52,7 @@ class Failure:
         self.files: dict[str, Source] = {}  # the program's, except those that cannot be parsed
         for path in run.files:
             with contextlib.suppress(OSError, UnicodeDecodeError, SyntaxError):
-                self.files[path] = Source(path)
+                self.files[path] = Source(path, texts.get(path))
         self.sources = [*self.files.values()]
         self.call = self._call_involved()
         self.lines = run.raised_at or (() if self.call is None else self.call.site)

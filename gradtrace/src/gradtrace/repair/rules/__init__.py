@@ -1,7 +1,8 @@
 """The rules of repair: each public function of the modules of this package is one."""
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from gradtrace.repair.rule import Candidate, EditRule, Failure
 from gradtrace.repair.rules import in_place, losses, moves, requires_grad, state, switches
@@ -16,13 +17,16 @@ RULES: list[EditRule] = [
 _MAX_CANDIDATES = 40  # that are run
 
 
-def candidates(run: ProgramRun, report: Callable[[str], None]) -> list[Candidate]:
+def candidates(
+    run: ProgramRun, report: Callable[[str], None], texts: Mapping[str, str] = MappingProxyType({})
+) -> list[Candidate]:
     """Return at most 40 candidates for a run that failed, each text once, the best first.
 
     Textbook idioms come first, and among edits of one kind the smallest.  If a rule fails on
-    unexpected code, only its own candidates are lost, and this is reported.
+    unexpected code, only its own candidates are lost, and this is reported.  ``texts`` are those
+    with which the program ran in place of its files' texts.
     """
-    failure = Failure(run)
+    failure = Failure(run, texts)
     by_text: dict[tuple[tuple[str, str], ...], Candidate] = {}
     for rule in RULES:
         try:

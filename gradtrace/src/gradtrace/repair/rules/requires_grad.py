@@ -85,9 +85,12 @@ def want_gradient_of_tensor(failure: Failure) -> Iterator[Candidate]:
         line = form.format(name)
         statements = [statement for statement in making if name in writes(statement.node)]
         for source, node, place in statements:
-            # A leaf that is made in the same statement has no other name.
+            # A leaf that is made in the same statement has no other name, and what is asked to
+            # require a gradient is to be one.
             is_leaf = re.search(r"\brequires_grad|\bParameter\(", source.code(node))
-            asks = kind == kinds.LEAF and not is_leaf
+            later = map(source.code, source.after(node))
+            is_asked = any(code.startswith(f"{name}.requires_grad") for code in later)
+            asks = kind == kinds.LEAF and not (is_leaf or is_asked)
             question = f"is {name} to be trained, not what it is made from?" if asks else None
             title = f"{line} after line {place.line}"
             yield from edit(kind, title, source.insert(node, after=[line]), question)
