@@ -709,19 +709,61 @@ def test_an_average_is_stored_without_a_graph_where_it_is_made_and_updated(list_
     assert "store without a graph, at line 1 and 4" not in titles
 
 
-def test_a_function_is_declared_differentiable_twice(list_candidates):
-    """Whether it is, no run can tell."""
+@pytest.mark.parametrize(
+    ("code", "is_asked"),
+    [
+        ("(x * 2).sum() * torch.exp(g)", False),
+        ("g.detach() * 2", True),
+        ("kernel(g, x)", True),
+        ("library.kernel(g, x)", True),
+        ("ctx.kernel(g, x)", True),
+    ],
+)
+def test_a_function_is_declared_differentiable_twice(list_candidates, code, is_asked):
+    """Whether it is, no run can tell if its ``backward()`` calls other code."""
     text = (
         "class Sine(torch.autograd.Function):\n    @staticmethod\n    @once_differentiable\n"
-        "    def backward(ctx, g):\n        return g * 2\nloss.backward()\n"
+        f"    def backward(ctx, g):\n        (x,) = ctx.saved_tensors\n        return {code}\n"
+        "loss.backward()\n"
     )
     (removed,) = (
         one
-        for one in list_candidates(text, 6, family="unsupported", cause="once_differentiable")
+        for one in list_candidates(text, 7, family="unsupported", cause="once_differentiable")
         if one.title == "without @once_differentiable"
     )
     assert [*removed.edits.values()] == [text.replace("    @once_differentiable\n", "")]
-    assert "torch.autograd.gradgradcheck" in removed.doubt
+    assert ("torch.autograd.gradgradcheck" in (removed.doubt or "")) is is_asked
+
+
+@pytest.mark.parametrize(
+    ("kept", "read"),
+    [("    ctx.sig = sig\n", "ctx.sig"), ("    ctx.save_for_backward(x, sig)\n", "sig")],
+)
+def test_a_value_of_forward_is_computed_again_in_backward(list_candidates, kept, read):
+    text = (
+        "class Swish(torch.autograd.Function):\n  def forward(ctx, x):\n    y = -x\n"
+        f"    sig = torch.sigmoid(y)\n{kept}    return x * sig\n"
+        f"  def backward(ctx, g):\n    x, *rest = ctx.saved_tensors\n    return g * {read}\n"
+        "loss.backward()\n"
+    )
+    facts = {"family": "silent", "cause": "intermediate_saved"}
+    listed = list_candidates(text, 10, began_at=4, **facts)
+    new = edited(listed, "sig = torch.sigmoid(y) in backward()")
+    lines = "    y = -x\n    sig = torch.sigmoid(y)\n"
+    assert new.endswith(f"saved_tensors\n{lines}    return g * sig\nloss.backward()\n")
+    assert "ctx.sig" not in new and "(x, sig)" not in new
+
+
+def test_a_target_is_compared_with_the_value_before_an_estimator(list_candidates):
+    text = (
+        "def quantize(x):\n    y = nearest(x)\n    z = x + (y - x).detach()\n    return z\n"
+        "z = quantize(h)\nloss = mse(z, h.detach())\nother = mse(h, z.detach())\nf(z, h)\n"
+    )
+    facts = {"family": "silent", "cause": "never_trained"}
+    listed = list_candidates(text, 8, began_at=3, **facts)
+    new = edited(listed, "x.quantized = y; mse(h.quantized, h.detach()) at line 6")
+    assert "    x.quantized = y\n    return z\n" in new and "f(z, h)" in new
+    assert not any("f(" in one.title for one in listed)
 
 
 def test_what_is_computed_once_is_no_state(list_candidates):

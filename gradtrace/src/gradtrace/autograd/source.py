@@ -243,7 +243,7 @@ def receiver_at(place: Location | None, method: str) -> str | None:
 def has_straight_through(place: Location) -> bool:
     """Whether a line adds ``(y - x).detach()`` to ``x``."""
     sums = (node for node in _nodes(place.file, ast.BinOp) if covers(node, place.line))
-    return any(map(syntax.is_straight_through, sums))
+    return any(map(syntax.straight_through, sums))
 
 
 def value_of(node: ast.AST, name: str) -> ast.expr | None:

@@ -115,20 +115,16 @@ def detached_in_place(node: ast.AST) -> ast.expr | None:
     return None
 
 
-def is_straight_through(node: ast.AST) -> bool:
-    """Whether an expression is ``x + (y - x).detach()``, which has the gradient of ``x``."""
+def straight_through(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """Return x and y of ``x + (y - x).detach()``, an expression with the gradient of ``x``."""
     match node:
         case ast.BinOp(left, ast.Add(), right):
-            return any(_is_rest(a, b) for a, b in ((left, right), (right, left)))
-    return False
-
-
-def _is_rest(tensor: ast.expr, rest: ast.expr) -> bool:
-    """Whether ``rest`` is ``(y - tensor).detach()``."""
-    match rest:
-        case ast.Call(ast.Attribute(ast.BinOp(_, ast.Sub(), subtracted), "detach")):
-            return ast.unparse(subtracted) == ast.unparse(tensor)
-    return False
+            for tensor, rest in ((left, right), (right, left)):
+                match rest:
+                    case ast.Call(ast.Attribute(ast.BinOp(value, ast.Sub(), subtracted), "detach")):
+                        if ast.unparse(subtracted) == ast.unparse(tensor):
+                            return tensor, value
+    return None
 
 
 def operand_of(call: ast.Call) -> ast.expr:

@@ -18,6 +18,9 @@ from gradtrace.repair.run.observations import GraphVariable, ObservedCall, Progr
 
 # Silent causes in which each call computes the right gradient.
 RIGHT_GRADIENTS = ("graph_grows", "gradient_leaks", "gradients_not_cleared", "in_no_optimizer")
+_WITHOUT_GRAPH = re.compile(
+    r"\b(detach|data|item|numpy|tolist|tensor|autograd|\w*grad_enabled|no_grad)\b"
+)
 _HEAD_LINES = 5  # of a function with its decorators, before its first statement
 
 
@@ -231,10 +234,26 @@ def _doubt(repair: Repair, edits: Sequence[Edit]) -> str | None:
         for source, position, *_ in edits:
             for definition in source.all(ast.ClassDef):
                 start, end = source.span(definition)
-                bases = map(source.code, definition.bases)
-                if start < position < end and any("Function" in base for base in bases):
+                is_function = any("Function" in source.code(base) for base in definition.bases)
+                if is_function and start < position < end and not _has_graph(source, definition):
                     return f"does torch.autograd.gradgradcheck accept {definition.name}.apply?"
     return None
+
+
+def _has_graph(source: Source, function: ast.ClassDef) -> bool:
+    """Whether ``backward()`` calls only functions of torch and methods of its own tensors."""
+    definitions = source.all(ast.FunctionDef, function)
+    for backward in (d for d in definitions if d.name == "backward"):
+        known = {"torch", "F", *writes(backward), *(a.arg for a in backward.args.args[1:])}
+        for call in source.all(ast.Call, backward):
+            receiver: ast.AST = call
+            while isinstance(receiver, ast.Attribute | ast.Call | ast.Subscript):
+                receiver = receiver.func if isinstance(receiver, ast.Call) else receiver.value
+            if isinstance(call.func, ast.Name) or getattr(receiver, "id", "F") not in known:
+                return False
+        if _WITHOUT_GRAPH.search(source.code(backward)):
+            return False
+    return True
 
 
 def counted(items: Sized, noun: str) -> str:

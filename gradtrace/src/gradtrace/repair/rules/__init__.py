@@ -5,12 +5,20 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from gradtrace.repair.rule import Candidate, EditRule, Failure
-from gradtrace.repair.rules import in_place, losses, moves, requires_grad, state, switches
+from gradtrace.repair.rules import (
+    functions,
+    in_place,
+    losses,
+    moves,
+    requires_grad,
+    state,
+    switches,
+)
 from gradtrace.repair.run.observations import ProgramRun
 
 RULES: list[EditRule] = [
     function
-    for module in (state, losses, in_place, switches, requires_grad, moves)
+    for module in (state, losses, in_place, switches, requires_grad, moves, functions)
     for name, function in vars(module).items()
     if not name.startswith("_") and getattr(function, "__module__", None) == module.__name__
 ]

@@ -5,7 +5,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from gradtrace.autograd.syntax import is_straight_through, is_true, keyword, reads, writes
+from gradtrace.autograd.syntax import is_true, keyword, reads, straight_through, writes
 from gradtrace.explaining.causes import gradient_counts
 from gradtrace.repair import kinds
 from gradtrace.repair.edits import Edit, Source, call_of, method_called
@@ -158,7 +158,7 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
         for call in source.all(ast.Call, node):
             if method_called(call) not in _CUTS or not isinstance(call.func, ast.Attribute):
                 continue
-            if is_straight_through(source.parent(call)):
+            if straight_through(source.parent(call)):
                 continue
             is_whole = getattr(node, "value", None) is call
             is_term = failure.cause == "constant_term" and is_whole

@@ -1,0 +1,61 @@
+"""Repairs of values that a custom function or an estimator keeps without a graph."""
+
+import ast
+from collections.abc import Iterator
+
+from gradtrace.autograd.syntax import (
+    pairs_of,
+    reads,
+    statements_computing,
+    straight_through,
+    writes,
+)
+from gradtrace.repair import kinds
+from gradtrace.repair.edits import call_of, method_called
+from gradtrace.repair.rule import Candidate, Failure, edit
+
+
+def recompute_in_backward(failure: Failure) -> Iterator[Candidate]:
+    """Compute in ``backward()``, from saved inputs, a value that ``forward()`` has kept."""
+    for source, node, _ in failure.at("began_at") if failure.cause == "intermediate_saved" else ():
+        forward, definition, names = source.scope_of(node), source.class_of(node), writes(node)
+        copying = [
+            part
+            for part in source.all(ast.Assign, forward)
+            if {ast.unparse(value) for _, value in pairs_of(part)} <= names
+        ]
+        copies, saving = writes(*copying), call_of(source, forward, "save_for_backward")
+        kept = [entry for entry in (saving.args if saving else ()) if source.code(entry) in names]
+        removing = [*source.remove(*copying), *(e for k in kept for e in source.replace(k, "None"))]
+        computing = [node, *statements_computing(source.before(node), reads(node))]
+        lines = [source.code(statement) for statement in reversed(computing)]
+        for backward in source.all(ast.FunctionDef, *filter(None, [definition])):
+            readers = [s for s in backward.body if reads(s) & (names | copies)]
+            if backward.name == "backward" and readers:
+                edits = [*removing, *source.insert(readers[0], before=lines)]
+                for part in source.all(ast.Attribute, backward):
+                    if source.code(part) in copies:
+                        edits += source.replace(part, min(names))
+                title = f"{source.code(node)} in backward()"
+                yield from edit(kinds.KEEP_GRADIENT, title, edits)
+
+
+def value_before_estimator(failure: Failure) -> Iterator[Candidate]:
+    """Compare ``x.detach()`` with ``y``, not with ``x + (y - x).detach()``, which trains x."""
+    for source, node, _ in failure.at("began_at") if failure.cause == "never_trained" else ():
+        for _, estimator in pairs_of(node) if isinstance(node, ast.Assign) else ():
+            x, y = straight_through(estimator) or (None, None)
+            if x is None or y is None:
+                continue
+            # As an attribute, y reaches other functions, and no loss that detaches another tensor.
+            line = f"{source.code(x)}.quantized = {source.code(y)}"
+            for file in failure.sources:
+                for call in file.all(ast.Call):
+                    detached = [a for a in call.args if method_called(a) == "detach"]
+                    for compared in call.args[:2] if len(detached) == 1 else ():
+                        target = file.code(detached[0]).removesuffix(".detach()")
+                        edits = file.replace(compared, f"{target}.quantized")
+                        title = f"{line}; {file.code_with(call, edits)} at line {call.lineno}"
+                        edits += source.insert(node, after=[line])
+                        if compared is not detached[0]:
+                            yield from edit(kinds.KEEP_GRADIENT, title, edits)
