@@ -754,6 +754,32 @@ def test_a_value_of_forward_is_computed_again_in_backward(list_candidates, kept,
     assert "ctx.sig" not in new and "(x, sig)" not in new
 
 
+def test_new_weights_are_used_without_a_copy(list_candidates):
+    text = (
+        "def adapt(net, x):\n    for _ in range(2):\n"
+        "        grads = grad(f(net(x)), net.parameters(), create_graph=True)\n"
+        "        fast = updated(net.named_parameters(), grads)\n"
+        "        net.load_state_dict(fast)\n"
+        "    return net(x)\nadapt(net, x).backward()\n"
+    )
+    facts = {"family": "silent", "cause": "written_without_graph"}
+    listed = list_candidates(text, 6, began_at=4, **facts)
+    call = "torch.func.functional_call(net, tensors, (x,))"
+    assert edited(listed, "torch.func.functional_call(net, …) from line 1 on") == (
+        "def adapt(net, x):\n    tensors = dict(net.named_parameters())\n    for _ in range(2):\n"
+        f"        grads = grad(f({call}), tensors.values(), create_graph=True)\n"
+        "        fast = updated(tensors.items(), grads)\n        tensors = fast\n"
+        f"    return {call}\nadapt(net, x).backward()\n"
+    )
+
+
+def test_gradients_of_all_calls_of_a_loop_are_cleared_before_it(list_candidates):
+    text = "for part in batch:\n    opt.zero_grad()\n    f(part).backward()\nopt.step()\n"
+    facts = {"family": "silent", "cause": "gradients_discarded"}
+    new = edited(list_candidates(text, 4, began_at=2, **facts), "opt.zero_grad(), before line 1")
+    assert new == "opt.zero_grad()\nfor part in batch:\n    f(part).backward()\nopt.step()\n"
+
+
 def test_a_target_is_compared_with_the_value_before_an_estimator(list_candidates):
     text = (
         "def quantize(x):\n    y = nearest(x)\n    z = x + (y - x).detach()\n    return z\n"

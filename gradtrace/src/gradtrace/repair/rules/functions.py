@@ -1,4 +1,4 @@
-"""Repairs of values that a custom function or an estimator keeps without a graph."""
+"""Repairs of values that functions, estimators and parameters keep without their graph."""
 
 import ast
 from collections.abc import Iterator
@@ -59,3 +59,28 @@ def value_before_estimator(failure: Failure) -> Iterator[Candidate]:
                         edits += source.insert(node, after=[line])
                         if compared is not detached[0]:
                             yield from edit(kinds.KEEP_GRADIENT, title, edits)
+
+
+def call_functionally(failure: Failure) -> Iterator[Candidate]:
+    """Compute with the tensors that ``model.load_state_dict()`` would copy without their graph."""
+    is_written = failure.cause == "written_without_graph"
+    for source, node, _ in failure.at("began_at") if is_written else ():
+        scope, loading = source.scope_of(node), call_of(source, node, "load_state_dict")
+        match loading, scope:
+            case ast.Call(ast.Attribute(model), [tensors]), ast.FunctionDef():
+                name = source.code(model)
+            case _:
+                continue
+        edits = source.first_in(scope.body, [f"tensors = dict({name}.named_parameters())"])
+        edits += source.replace(node, f"tensors = {source.code(tensors)}")
+        replaced = {f"{name}.parameters": "values", f"{name}.named_parameters": "items"}
+        for call in source.all(ast.Call, scope):
+            if source.code(call.func) == name and not call.keywords:
+                arguments = ", ".join(map(source.code, call.args))
+                edits += source.replace(
+                    call, f"torch.func.functional_call({name}, tensors, ({arguments},))"
+                )
+            elif method := replaced.get(source.code(call.func)):
+                edits += source.replace(call, f"tensors.{method}()")
+        title = f"torch.func.functional_call({name}, …) from line {scope.lineno} on"
+        yield from edit(kinds.KEEP_GRADIENT, title, edits)

@@ -38,7 +38,14 @@ def make_leaf_earlier(failure: Failure) -> Iterator[Candidate]:
 
 
 def clear_earlier(failure: Failure) -> Iterator[Candidate]:
-    """Clear gradients before a step's backward calls or, if they are elsewhere, after the step."""
+    """Clear gradients before a step's backward calls or, if they are elsewhere, after the step.
+
+    If a loop makes these calls for one step, clear the gradients before the loop.
+    """
+    if failure.cause == "gradients_discarded":
+        for source, node, _ in failure.at("began_at"):
+            for loop in source.loops_around(node):
+                yield from _move(kinds.CLEAR_GRADIENTS, source, [node], loop)
     causes = "gradients_cleared_early", "scaler_without_gradients"
     for source, node, _ in failure.involved if failure.cause in causes else ():
         for clearing in source.before(node) if call_of(source, node, "step") else ():
