@@ -27,8 +27,6 @@ class Edit(NamedTuple):
 class Source:
     """A source file of the program; methods such as :meth:`insert` return edits, and apply none.
 
-    A given ``text`` takes the place of the file's.
-
     Raises:
         SyntaxError: it is not Python.
         OSError, UnicodeDecodeError: it cannot be read.

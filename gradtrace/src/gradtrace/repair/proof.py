@@ -59,7 +59,7 @@ def prove(
         report(original.explanation.removeprefix("gradtrace: "))
     if not proof.fails:
         return proof
-    proof.listed = candidates(original, report)
+    proof.listed = candidates(original, {}, report)
     if only_list or not proof.listed:
         return proof
     report(f"{counted(proof.listed, 'candidate')}, each in a process of its own")
@@ -120,7 +120,7 @@ def _pairs(proof: Proof, report: Callable[[str], None]) -> Iterator[Candidate]:
         first, run = judgement.candidate, judgement.run
         is_other = run.is_explained and run.error_line != proof.original.error_line
         if is_other and run.failing_call >= proof.original.failing_call:
-            for second in candidates(run, report, first.edits):
+            for second in candidates(run, first.edits, report):
                 a, b = first.repair, second.repair
                 both = Repair(f"{a.name}, {b.name}", b.rank, f"{a.when}, and {b.when}")
                 edits = {**first.edits, **second.edits}

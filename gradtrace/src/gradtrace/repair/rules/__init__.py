@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from gradtrace.repair.rule import Candidate, EditRule, Failure
 from gradtrace.repair.rules import (
@@ -26,13 +25,13 @@ _MAX_CANDIDATES = 40  # that are run
 
 
 def candidates(
-    run: ProgramRun, report: Callable[[str], None], texts: Mapping[str, str] = MappingProxyType({})
+    run: ProgramRun, texts: Mapping[str, str], report: Callable[[str], None]
 ) -> list[Candidate]:
     """Return at most 40 candidates for a run that failed, each text once, the best first.
 
     Textbook idioms come first, and among edits of one kind the smallest.  If a rule fails on
-    unexpected code, only its own candidates are lost, and this is reported.  ``texts`` are those
-    with which the program ran in place of its files' texts.
+    unexpected code, only its own candidates are lost, and this is reported.  The
+    program ran with these ``texts`` in place of its files'.
     """
     failure = Failure(run, texts)
     by_text: dict[tuple[tuple[str, str], ...], Candidate] = {}

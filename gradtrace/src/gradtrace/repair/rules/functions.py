@@ -16,28 +16,28 @@ from gradtrace.repair.rule import Candidate, Failure, edit
 
 
 def recompute_in_backward(failure: Failure) -> Iterator[Candidate]:
-    """Compute in ``backward()``, from saved inputs, a value that ``forward()`` has kept."""
+    """Compute in ``backward()``, from saved inputs, the values that ``forward()`` has kept."""
     for source, node, _ in failure.at("began_at") if failure.cause == "intermediate_saved" else ():
-        forward, definition, names = source.scope_of(node), source.class_of(node), writes(node)
-        copying = [
-            part
-            for part in source.all(ast.Assign, forward)
-            if {ast.unparse(value) for _, value in pairs_of(part)} <= names
-        ]
-        copies, saving = writes(*copying), call_of(source, forward, "save_for_backward")
-        kept = [entry for entry in (saving.args if saving else ()) if source.code(entry) in names]
-        removing = [*source.remove(*copying), *(e for k in kept for e in source.replace(k, "None"))]
-        computing = [node, *statements_computing(source.before(node), reads(node))]
-        lines = [source.code(statement) for statement in reversed(computing)]
+        forward, definition = source.scope_of(node), source.class_of(node)
+        saving = call_of(source, forward, "save_for_backward")
+        on_ctx = [a for a in source.all(ast.Assign, forward) if "." in source.code(a.targets[0])]
+        entries = [*(a.value for a in on_ctx), *(saving.args if saving else ())]
+        kept = [x for x in entries if isinstance(x, ast.Name) and x.id in writes(forward)]
+        names = {source.code(entry) for entry in kept}
+        edits = [part for entry in kept for part in source.replace(entry, "None")]
+        copies = {
+            source.code(a.targets[0]): source.code(a.value) for a in on_ctx if a.value in kept
+        }
+        computing = reversed([*statements_computing(forward.body, names)])
+        lines = [source.code(statement) for statement in computing]
         for backward in source.all(ast.FunctionDef, *filter(None, [definition])):
-            readers = [s for s in backward.body if reads(s) & (names | copies)]
+            readers = [s for s in backward.body if reads(s) & (names | copies.keys())]
             if backward.name == "backward" and readers:
-                edits = [*removing, *source.insert(readers[0], before=lines)]
+                edits += source.insert(readers[0], before=lines)
                 for part in source.all(ast.Attribute, backward):
-                    if source.code(part) in copies:
-                        edits += source.replace(part, min(names))
-                title = f"{source.code(node)} in backward()"
-                yield from edit(kinds.KEEP_GRADIENT, title, edits)
+                    if name := copies.get(source.code(part)):
+                        edits += source.replace(part, name)
+                yield from edit(kinds.KEEP_GRADIENT, f"{'; '.join(lines)} in backward()", edits)
 
 
 def value_before_estimator(failure: Failure) -> Iterator[Candidate]:
@@ -56,7 +56,7 @@ def value_before_estimator(failure: Failure) -> Iterator[Candidate]:
                         target = file.code(detached[0]).removesuffix(".detach()")
                         edits = file.replace(compared, f"{target}.quantized")
                         title = f"{line}; {file.code_with(call, edits)} at line {call.lineno}"
-                        edits += source.insert(node, after=[line])
+                        edits += source.insert(node, before=[line])
                         if compared is not detached[0]:
                             yield from edit(kinds.KEEP_GRADIENT, title, edits)
 
@@ -71,16 +71,19 @@ def call_functionally(failure: Failure) -> Iterator[Candidate]:
                 name = source.code(model)
             case _:
                 continue
-        edits = source.first_in(scope.body, [f"tensors = dict({name}.named_parameters())"])
+        begin = f"tensors = dict({name}.named_parameters())"
+        edits = source.first_in(scope.body, [begin])
         edits += source.replace(node, f"tensors = {source.code(tensors)}")
         replaced = {f"{name}.parameters": "values", f"{name}.named_parameters": "items"}
         for call in source.all(ast.Call, scope):
-            if source.code(call.func) == name and not call.keywords:
-                arguments = ", ".join(map(source.code, call.args))
-                edits += source.replace(
-                    call, f"torch.func.functional_call({name}, tensors, ({arguments},))"
-                )
-            elif method := replaced.get(source.code(call.func)):
+            function, parent = source.code(call.func), source.parent(call)
+            if function == name and not call.keywords:
+                inputs = ", ".join(map(source.code, call.args))
+                new = f"torch.func.functional_call({name}, tensors, ({inputs},))"
+                edits += source.replace(call, new)
+            elif method := replaced.get(function):
                 edits += source.replace(call, f"tensors.{method}()")
+            elif function == f"{name}.load_state_dict" and isinstance(parent, ast.Expr):
+                edits += source.insert(parent, after=[begin] if parent is not node else [])
         title = f"torch.func.functional_call({name}, …) from line {scope.lineno} on"
         yield from edit(kinds.KEEP_GRADIENT, title, edits)

@@ -220,10 +220,10 @@ def without_data(failure: Failure) -> Iterator[Candidate]:
     suites = ((s.source, s.source.suite_of(s.node)) for s in failure.nearby)
     nodes = {node: source for source, suite in suites for node in suite}
     for node, source in nodes.items() if failure.cause == "never_trained" else ():
-        match _written_data(node), node:
-            case (parameter, value), _:
+        match node:
+            case ast.Assign([ast.Attribute(ast.Attribute() as parameter, "data")], value):
                 pass
-            case _, ast.Assign([ast.Attribute() as parameter], ast.Call(args=[value]) as call) if (
+            case ast.Assign([ast.Attribute() as parameter], ast.Call(args=[value]) as call) if (
                 method_called(call) == "Parameter" and node in began
             ):
                 pass
@@ -236,29 +236,18 @@ def without_data(failure: Failure) -> Iterator[Candidate]:
     yield from edit(kinds.KEEP_GRADIENT, title, edits)
 
 
-def new_parameters(failure: Failure) -> Iterator[Candidate]:
-    """Put new parameters in the place of those that get other shapes by ``.data``, per block."""
+def new_parameter(failure: Failure) -> Iterator[Candidate]:
+    """Put a new parameter in the place of one whose ``.data`` gets another shape."""
     names = {name.rpartition(".")[2] for name in failure.carried}
     for source in failure.sources if failure.cause == "leaf_reshaped" else ():
-        for first in source.all(ast.Assign):
-            written = _written_data(first)
-            if written is None or written[0].attr not in names:
-                continue
-            edits: list[Edit] = []
-            for node in source.suite_of(first):  # such as a layer's weight and bias
-                if written := _written_data(node):
-                    parameter, value = map(source.code, written)
-                    edits += source.replace(node, f"{parameter} = torch.nn.Parameter({value})")
-            title = f"new parameters in place of .data, at line {first.lineno}"
-            yield from edit(kinds.NEW_PARAMETERS, title, edits)
-
-
-def _written_data(node: ast.stmt) -> tuple[ast.Attribute, ast.expr] | None:
-    """Return the attribute and the value of ``layer.weight.data = values``."""
-    match node:
-        case ast.Assign([ast.Attribute(ast.Attribute() as parameter, "data")], value):
-            return parameter, value
-    return None
+        for node in source.all(ast.Assign):
+            match node:
+                case ast.Assign([ast.Attribute(ast.Attribute() as parameter, "data")], value) if (
+                    parameter.attr in names
+                ):
+                    line = f"{source.code(parameter)} = torch.nn.Parameter({source.code(value)})"
+                    title = f"{line}, at line {node.lineno}"
+                    yield from edit(kinds.NEW_PARAMETER, title, source.replace(node, line))
 
 
 def _question(failure: Failure) -> str | None:
