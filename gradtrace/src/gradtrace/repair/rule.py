@@ -19,7 +19,7 @@ from gradtrace.repair.run.observations import GraphVariable, ObservedCall, Progr
 # Silent causes in which each call computes the right gradient.
 RIGHT_GRADIENTS = ("graph_grows", "gradient_leaks", "gradients_not_cleared", "in_no_optimizer")
 _WITHOUT_GRAPH = re.compile(
-    r"\b(detach|data|item|numpy|tolist|tensor|autograd|\w*grad_enabled|no_grad)\b"
+    r"\b(detach_?|data|item|tolist|autograd|\w*(numpy|tensor|_grad|grad_enabled))\b"
 )
 _HEAD_LINES = 5  # of a function with its decorators, before its first statement
 
@@ -241,17 +241,19 @@ def _doubt(repair: Repair, edits: Sequence[Edit]) -> str | None:
 
 
 def _has_graph(source: Source, function: ast.ClassDef) -> bool:
-    """Whether ``backward()`` calls only functions of torch and methods of its own tensors."""
-    definitions = source.all(ast.FunctionDef, function)
-    for backward in (d for d in definitions if d.name == "backward"):
-        known = {"torch", "F", *writes(backward), *(a.arg for a in backward.args.args[1:])}
-        for call in source.all(ast.Call, backward):
+    """Whether its methods call only functions of torch and methods of their own tensors."""
+    for method in source.all(ast.FunctionDef, function):
+        known = {"torch", "F", *writes(method), *(a.arg for a in method.args.args[1:])}
+        for call in source.all(ast.Call, method):
             receiver: ast.AST = call
             while isinstance(receiver, ast.Attribute | ast.Call | ast.Subscript):
                 receiver = receiver.func if isinstance(receiver, ast.Call) else receiver.value
-            if isinstance(call.func, ast.Name) or getattr(receiver, "id", "F") not in known:
+            is_known = getattr(receiver, "id", "F") in known and isinstance(
+                call.func, ast.Attribute
+            )
+            if not is_known and method_called(call) != "save_for_backward":
                 return False
-        if _WITHOUT_GRAPH.search(source.code(backward)):
+        if _WITHOUT_GRAPH.search(source.code(method)):
             return False
     return True
 
