@@ -1,5 +1,6 @@
 """Evidence about an error that involves the backward method of a ``torch.autograd.Function``."""
 
+import ast
 import math
 import re
 from collections import defaultdict
@@ -73,15 +74,29 @@ class FunctionEvidence(Evidence):
         return {"it": name, "missing": self.not_kept}
 
 
+_WITHOUT_GRAPH = re.compile(
+    r"\b(data|detach|inference_mode|item|no_grad|np|numpy|tolist)\b|\bgrad\("
+)
+
+
 class TwiceEvidence(TextEvidence):
     """Evidence about a second derivative through a function marked ``@once_differentiable``."""
 
     def __post_init__(self) -> None:
-        calls = (c for c in reversed(tuple(self.timeline.calls)) if c.creates_graph)
+        """Find the function, its decorator, and whether its source shows another reason."""
+        calls = [c for c in reversed(tuple(self.timeline.calls)) if c.creates_graph]
         functions = (reference() for call in calls for reference in call.functions)
         marked = (f for f in functions if f is not None and _torch.is_once_differentiable(f))
-        function = next(marked, None)
+        function: Any = next(marked, None)
+        code = None if function is None else code_of(function.backward)
+        method = None if code is None else source.function_of(code)
         self.names = {"it": None if function is None else place_of(function, "backward")}
+        if code is not None and method is not None:
+            marks = (d for d in method.decorator_list if "once_diff" in ast.unparse(d))
+            self.began_at = next((Location(code.co_filename, d.lineno) for d in marks), None)
+            derived = {reference() for call in calls for reference in call.derived}
+            reasons = map(_WITHOUT_GRAPH.search, map(ast.unparse, method.body))
+            self.is_only_marked = function not in derived and not any(reasons)
 
 
 class SecondDerivativeEvidence(TextEvidence):

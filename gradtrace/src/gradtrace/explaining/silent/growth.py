@@ -40,10 +40,8 @@ def growing(graph: PendingBackward) -> Iterator[Diagnosis]:
     step = ends[-1].sequence_nr if ends else None
     sizes = timeline.sizes.setdefault(call.location, deque(maxlen=4 * _GROWING))
     sizes.append((len(graph.live), graph.oldest, step))
-    grows = all(
-        a[0] < b[0] and a[1] == b[1] and (step is None or a[2] != b[2])
-        for a, b in itertools.pairwise([*sizes][-long:])
-    )
+    pairs = itertools.pairwise([*sizes][-long:])
+    grows = all(a[0] < b[0] and a[1] == b[1] and (step is None or a[2] != b[2]) for a, b in pairs)
     if len(sizes) >= long and grows:
         # With create_graph=True, .grad has a graph, which may be the one that grows.
         creator = next((c for c in reversed(timeline.calls) if c.creates_graph and c.whole), None)

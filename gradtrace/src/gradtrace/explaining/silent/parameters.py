@@ -44,11 +44,9 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
     entry.steps += 1
     entry.last_step = timeline.steps[-1].location
     entry.places = _without_gradient(entry.places, parameters)
-    entry.doubtful = {
-        cause: (places, names)
-        for cause, (places, names) in entry.doubtful.items()
-        if _without_gradient(places, parameters) == places
-    }
+    for cause, (places, _) in [*entry.doubtful.items()]:
+        if _without_gradient(places, parameters) != places:
+            del entry.doubtful[cause]
     if entry.steps == _FEW:
         yield from _replaced(timeline, optimizer, entry, parameters)
     elif entry.steps > _FEW:
@@ -118,17 +116,10 @@ def made_in_forward(graph: PendingBackward) -> Iterator[Diagnosis]:
     for place in {*timeline.made_and_reached.values()}:
         timeline.calls_of_made[place] += 1
         # A parameter made of computed values cuts those off, which never_trained() reports.
-        created = [
-            leaf
-            for leaf in leaves
-            if new[id(leaf)] == (place, False) and not _torch.has_hooks(leaf)
-        ]
-        if (
-            timeline.calls_of_made[place] == _REMADE
-            and timeline.steps
-            and created
-            and not Training(timeline, graph.call.leaves).held(created)
-        ):
+        made_here = (leaf for leaf in leaves if new[id(leaf)] == (place, False))
+        created = [leaf for leaf in made_here if not _torch.has_hooks(leaf)]
+        is_due = timeline.calls_of_made[place] == _REMADE and bool(timeline.steps)
+        if is_due and created and not Training(timeline, graph.call.leaves).held(created):
             yield graph.finding("made_in_forward", place, carried_by=names_of(created))
 
 
@@ -160,9 +151,8 @@ def _strays(
         variable, unfrozen_at = variables.get(id(leaf)), strays[id(leaf)].unfrozen_at
         hidden = variable is not None and _is_hidden(variable, stepped)
         # The program may itself update a parameter that belongs to no module.
-        is_part = variable is not None and any(
-            isinstance(owner, torch.nn.Module) for owner in variable.owners
-        )
+        owners = () if variable is None else variable.owners
+        is_part = any(isinstance(owner, torch.nn.Module) for owner in owners)
         if unfrozen_at is not None and steps and is_part and not hidden:
             unfrozen.setdefault(unfrozen_at, []).append(leaf)
         elif variable is not None and (hidden or replaced):

@@ -146,16 +146,12 @@ def _use_one_of_several(timeline: Timeline, steps: list[OptimizerStep], last: Ba
     ]
     if len({*map(len, groups)}) > 1 or not groups[0][1:] or not last.whole:
         return False
+    edits = (e.last_call for storage in last.leaves for e in timeline.edits_since(-1, storage))
     (_, way), (_, called) = parting(steps[-1].path, last.path), parting(last.path, steps[-1].path)
     return (
         all(call.starts_cleared for group in groups for call in group[1:])
         and all(call.is_finite and not call.is_used for group in groups for call in group[:-1])
-        and not any(
-            group[0].number <= edit.last_call < group[-1].number
-            for storage in last.leaves
-            for edit in timeline.edits_since(-1, storage)
-            for group in groups
-        )
+        and not any(group[0].number <= n < group[-1].number for n in edits for group in groups)
         and source.repeats_before(way, called[-1])
     )
 
