@@ -504,7 +504,7 @@ def proved(monkeypatch):
     """Prove the repairs of scripted runs, for which the rules yield these candidates."""
 
     def proved(launcher: ScriptedLauncher, listed=EDITS, **options) -> Proof:
-        monkeypatch.setattr(proof, "candidates", lambda run, report: listed)
+        monkeypatch.setattr(proof, "candidates", lambda run, texts, report: listed)
         return proof.prove(launcher, LIMITS, **options)
 
     return proved
