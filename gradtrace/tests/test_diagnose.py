@@ -326,6 +326,7 @@ def test_silent_failure_is_found(program, run):
         ("inner_steps_of_a_copy", "compute the loss from net.weight, net.bias, because deepcopy()"),
         ("retained_recurrence", "detach h at the end of each iteration"),
         ("losses_of_examples_added_up", "detach total at the end of each iteration"),
+        ("terms_copied_into_one_tensor", "combined by torch.stack or torch.cat, because"),
     ],
 )
 def test_advice_on_a_silent_failure_follows_from_its_facts(name, words, run):

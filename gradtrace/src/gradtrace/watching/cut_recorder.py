@@ -176,7 +176,7 @@ class CutRecorder:
         if origins - {cut} and timeline.suspects:  # the replaced cut is an origin, too
             cut = replace(cut, origins=(*origins, *cut.origins))
         self._cuts.set(output, cut)
-        if operation.kind is kinds.DETACH:
+        if operation.kind is kinds.DETACH or operation.kind is kinds.COPY:
             timeline.terms.note_cut(_unused(operation.tensors), cut, timeline.last_call)
         if not timeline.suspects:
             return

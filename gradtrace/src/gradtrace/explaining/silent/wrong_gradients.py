@@ -98,7 +98,9 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
             continue
         if any(first <= step.last_call < graph.call.number for step in timeline.steps):
             terms.calls[line] = _NEVER
-            yield graph.finding("constant_term", line, facts=("new_leaf",) if i in leaves else ())
+            is_copied = cut.how == "copy" and cut.shape is None  # into a tensor, not by item()
+            facts = ("new_leaf",) if i in leaves else ("cut_by_copy",) if is_copied else ()
+            yield graph.finding("constant_term", line, facts=facts)
 
 
 def _new_leaves(graph: PendingBackward) -> dict[int, Cut]:
