@@ -790,10 +790,34 @@ error.backward()
 """
 
 
+CACHE_OF_WEIGHTS_TRAINED_BEFORE = """
+net, kept = nn.Linear(3, 3), []
+def fit(opt):
+    net(torch.ones(2, 3)).pow(2).sum().backward()
+    opt.step()
+fit(torch.optim.SGD(net.parameters(), 0.1))
+x = torch.randn(3, 3, requires_grad=True)
+opt = torch.optim.SGD([x], 0.1)
+for _ in range(2):
+    if not kept:
+        kept.append(net.weight.exp().tanh())
+    (x @ kept[0]).exp().sum().backward()
+    opt.step()
+"""
+COPIES_FROZEN_IN_A_LOOP = """
+net = nn.Linear(3, 1)
+copies = [p.clone() for p in net.parameters()]
+for p in copies:
+    p.requires_grad = False
+"""
+
+
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize(
     ("program", "advice"),
     [
+        (CACHE_OF_WEIGHTS_TRAINED_BEFORE, "it would miss the steps"),
+        (COPIES_FROZEN_IN_A_LOOP, "before p is computed from them"),
         (CACHE_IN_A_BUFFER, "reset rotary.cached in each iteration to its first value"),
         (QUEUE_IN_A_BUFFER, "if each forward pass is to start from the same values"),
         (TWO_LOSSES_OF_A_GENERATOR, "call backward() once: (adversarial + 0.5 * code).backward()"),
@@ -982,6 +1006,7 @@ task(net, torch.ones(1, 3))
         ("log_probabilities_in_steps", "empty self.history at the end"),
         ("array_of_an_entry", "self.out['pi'].detach().cpu().numpy()"),
         ("clipped_parameters_in_an_attribute", "after backward(), because this loss"),
+        ("gradient_viewed_with_other_strides", "call reshape() in place of view()"),
     ],
 )
 def test_the_advice_names_what_to_change(run, name, advice, strict):

@@ -67,6 +67,10 @@ class FunctionEvidence(Evidence):
             return None
         return (read[1] or "ctx.saved_tensors").strip("(), ")
 
+    @property
+    def views_other_strides(self) -> bool:
+        return "view size is not compatible with input tensor's size and stride" in self.error
+
     @cached_property
     def names(self) -> Mapping[str, str | None]:
         function = _torch.function_of(self._node)

@@ -180,6 +180,9 @@ class FlagEvidence(TextEvidence):
         line = "" if self.raised_at is None else self.raised_at.text
         changed = re.search(r"([\w.\[\]]+)\.(requires_grad|retain_grad)", line)
         self.names = {"it": None if changed is None else changed[1]}
+        loop = self.frame and source.loop_around(self.frame)
+        targets = ast.walk(loop.target) if isinstance(loop, ast.For) else ()
+        self.is_loop_variable = self.names["it"] in {ast.unparse(node) for node in targets}
         holder = next((v for v in self.variables if v.name == self.names["it"]), None)
         if holder is not None and holder.node is not None:
             self._locate(_torch.sequence_nr(holder.node))

@@ -15,7 +15,7 @@ from gradtrace.autograd.frames import Found, Location, names_of, user_variables
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence import carriers
-from gradtrace.explaining.evidence.optimizers import Training, storages_of
+from gradtrace.explaining.evidence.optimizers import Training, is_cleared, storages_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.cuts import Cut
 from gradtrace.watching.record import OptimizerStep, Stray, Timeline, Untrained, parameters_of
@@ -81,7 +81,8 @@ def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
             continue
         gradient, stray = leaf.grad, timeline.strays.setdefault(id(leaf), Stray(graph.call.number))
         identity = (0, 0) if gradient is None else (id(gradient), _torch.version_of(gradient) or 0)
-        is_growing = identity == (stray.gradient, stray.version + 1)
+        # gradient.data.zero_() clears a gradient and leaves its version counter as it is.
+        is_growing = identity == (stray.gradient, stray.version + 1) and not is_cleared(leaf)
         stray.gradient, stray.version = identity
         stray.count = stray.count + 1 if is_growing and has_stepped else 0
         if stray.count == _GROWN:
