@@ -1,11 +1,9 @@
 """Write texts derived from the repository's address: ``python -m backward_twice.address [URL]``.
 
-The address stands in one place, ``repository`` in ``_config.yml``.  The book reads it there
-(``book/_ext/published.py``). Files that cannot read it (the READMEs, gradtrace's metadata,
-CITATION.cff, the issue forms, the first code cell of each notebook) contain text derived from it
-(``address.yml``), which this module rewrites and ``tests/test_address.py`` checks.  Without an
-address that text has no links, so that none is dead.  A URL argument becomes the address.
-Neither torch nor gradtrace is needed.
+The address stands in one place, ``repository`` in ``_config.yml``.  Files that cannot read it (the
+READMEs, metadata, issue forms, the first code cell of each notebook) contain text derived from it
+(``address.yml``), which this module rewrites.  Without an address that text has no links, so that
+none is dead.  A URL argument becomes the address.  Neither torch nor gradtrace is needed.
 """
 
 import re

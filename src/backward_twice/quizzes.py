@@ -1,9 +1,8 @@
 """Questions of a chapter, whose right answers are computed in the notebook.
 
-:func:`quiz` takes the choices of each question, and for each choice an observation of the notebook
-and a reply.  It is displayed as a form that replies in the page, with or without a kernel; its
-script and styles are part of the output.  A single question is a prediction about a program that no
-player can trace; several questions end a page.
+A quiz is displayed as a form that replies in the page, with or without a kernel; its script and
+styles are part of the output.  A single question is a prediction about a program that no player can
+trace; several questions end a page.
 
 The package jupyterquiz (2.9.6) is not used, because its right answers are typed, its replies are
 not announced to screen readers, each run gives its elements new random names, and formulas load a

@@ -1,9 +1,7 @@
 """Judge the claims again on the PyTorch that is installed: ``python -m backward_twice.recheck``.
 
-The notebooks that judge claims run in a temporary folder, so nothing stored changes.  The command
-prints each claim whose verdict or conditions differ from the ledger's, and then its exit code is 1.
-With ``--record`` the result is also written into ``book/versions.csv``, which the page on versions
-shows; an existing row of this version is replaced.
+The command prints each claim whose verdict or conditions differ from the ledger's, and then its
+exit code is 1.  With ``--record`` the result is also written into ``book/versions.csv``.
 """
 
 import csv

@@ -20,8 +20,6 @@ from backward_twice.cell_sources import defined_names, needed, read, used_names
 def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any], str]) -> str:
     """Return why the grader would judge a passing answer differently; "" if no reason is found.
 
-    Outside IPython, or if no cell defines the name, the result is "".
-
     Args:
         name: the name that the answer cell defines.
         test_cell: the id of the cell that checks the answer.

@@ -3,9 +3,8 @@
 nbgrader replaces a solution by a stub that raises.  An exercise of the kind *repair this* begins
 with code to repair instead.  In the solution notebook that code has its own cell, which is
 executed, so that its error is shown; the answer cell names that cell in its metadata (``"starter":
-"<cell id>"``).  Cells tagged ``solution-only``, the starter's cell among them, are left out of the
-exercise, and so is the word "Solution:" in its title.  ``nbgrader_config.py`` puts
-:class:`ClearSolutionsKeepStarters` in the place of nbgrader's own step.
+"<cell id>"``).  ``nbgrader_config.py`` puts :class:`ClearSolutionsKeepStarters` in the place of
+nbgrader's own step.
 """
 
 from typing import Any

@@ -40,10 +40,7 @@ def read_ledger() -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, the tested cases, and their results. Display it as the value of a cell.
-
-    ``cases`` and ``one_suffices`` are those of :func:`verdict`.
-    """
+    """A claim, its cases as in :func:`verdict`, and their results; display it as a cell's value."""
 
     id: str
     claim: str

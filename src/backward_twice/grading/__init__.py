@@ -1,10 +1,8 @@
 """Grade submissions of the exercises: ``python -m backward_twice.grading SUBMISSIONS --out OUT``.
 
 A submission passes through the packages ``intake``, ``judging``, ``sandbox`` and ``feedback``, none
-of which trusts its content.  Every file is written atomically (:mod:`.atomic`).  There are two
-other commands: :mod:`.collect` sorts a platform's download into folders of submissions, before
-grading; :mod:`.class_report` writes a page on a class, after grading.  ``ARCHITECTURE.md`` lists
-the modules, ``book/promises.md`` the code and the tests that keep each promise made to teachers.
+of which trusts its content.  Every file is written atomically (:mod:`.atomic`).
+``book/promises.md`` lists the code and the tests that keep each promise made to teachers.
 """
 
 

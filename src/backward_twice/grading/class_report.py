@@ -1,12 +1,9 @@
 """A page on a graded class: ``python -m backward_twice.grading.class_report OUT``.
 
 It reads the journal, the masters and the names in ``grades.csv``, runs no student's code, and
-writes ``OUT/report.html``: for each exercise the distribution of points, for each question who
-solved it, which properties failed most and which misconceptions match.  Each number lists its
-students, with links to their pages of feedback.
-
-For programs that compare sources, it also writes ``OUT/answers/<exercise>/<student>.py``, and
-``OUT/answers/given/<exercise>.py`` with the code of the master, the solution included.
+writes ``OUT/report.html``.  For programs that compare sources, it also writes
+``OUT/answers/<exercise>/<student>.py``, and ``OUT/answers/given/<exercise>.py`` with the code of
+the master, the solution included.
 """
 
 import argparse

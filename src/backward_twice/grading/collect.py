@@ -3,10 +3,8 @@
 A platform's download of one exercise (an archive, or the folder that it was unpacked to) is sorted
 into ``SUBMISSIONS/<student>/<exercise>/``, where the grader looks.  The platform's key of each
 submission is stored in ``SUBMISSIONS/.collected/<exercise>.json``, so that the feedback can be
-uploaded (:mod:`.platforms.upload`).
-
-Files are copied unread.  Only zips are opened, in a process with limits (:mod:`.unpacking`): the
-download itself, and small ones that students handed in.  In clones, git reads the time of a commit.
+uploaded (:mod:`.platforms.upload`).  Files are copied unread; only zips are opened, in a process
+with limits (:mod:`.unpacking`).
 """
 
 import argparse

@@ -4,10 +4,9 @@ Everything that the teacher may have to correct is checked first: masters, priva
 folder, gradebook, sandbox.  Then each submission that is not in the journal yet is read, rebuilt,
 graded, and written to the journal immediately.  Gradebook, tables and feedback are created from the
 journal at the end.  So grading may be interrupted anywhere and continued, and grading twice changes
-nothing.  No row is lost in a run with fewer submissions, such as those of one student.
+nothing.
 
-Exit codes: 0, every submission has a row; 2, the teacher has to correct something; 130,
-interrupted.
+Exit codes: 0, every submission has a row; 2, the teacher must correct something; 130, interrupted.
 """
 
 import argparse

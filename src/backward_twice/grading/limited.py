@@ -1,11 +1,9 @@
 """Call functions in a helper process, with or without limits on time and memory.
 
 A file may make a parser take any amount of time and memory (Python's own takes quadratic time for
-some sources, and an archive may unpack to more than fits). When the process has used up the time
-for one call, the kernel ends it, and the next call starts a new one.  The same happens if the
-process dies for another reason.  The results are plain JSON.
-
-The process imports only the modules that the functions need; without torch it starts quickly.
+some sources, and an archive may unpack to more than fits).  When the process has used up the time
+for one call, the kernel ends it; the next call starts a new one.  The results are plain JSON.  The
+process imports only the modules that the functions need; without torch it starts quickly.
 """
 
 import json

@@ -9,8 +9,7 @@ wrong.  The lines below it change the answer cell of the stored solution:
 - ``-...`` deletes all lines up to the next one that is named, or to the end;
 - ``+line`` adds a line.
 
-A line that the answer no longer has raises :class:`OutdatedChange`.  No check may give a
-misconception a point, and a wrong answer with the same result gets its reply.
+No check may give a misconception a point, and a wrong answer with the same result gets its reply.
 """
 
 import json

@@ -1,9 +1,7 @@
 """The page of HTML with a student's feedback, one for each submission.
 
 All data from students is text here: Jinja escapes every value, and the Content-Security-Policy of
-``base.html`` forbids scripts in case one gets through.  For each question the page has the
-student's answer and its output, the findings, the matching misconceptions and the smallest wrong
-case, drawn for this answer alone, but nothing about private inputs.
+``base.html`` forbids scripts in case one gets through.
 """
 
 from collections.abc import Sequence

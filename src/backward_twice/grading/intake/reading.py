@@ -1,7 +1,4 @@
-"""Read submissions and rebuild them from the master, in a process with limits (:class:`.Limited`).
-
-A submission that takes too much time or memory to be read is rejected, and the next one is read.
-"""
+"""Read submissions and rebuild them from the master, in a process with limits."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

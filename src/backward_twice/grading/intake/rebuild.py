@@ -5,11 +5,10 @@ put before it, and are trusted as little as the answer.  Nothing else in these c
 plot, no training, and no setting that would affect the whole notebook.
 
 An answer cell is recognised by its grade id; without metadata, by the cell's own id; without that,
-by the name that it defines.  So other changes of the notebook do not matter (test cells changed or
-deleted, points edited, cells reordered or added, another kernel). If a cell was split or copied,
-several cells have its id: they run in the notebook's order, joined into one if only the whole is
-valid Python.  Some front ends give the second part of a split cell no id: it is recognised because
-it is not valid Python without the first.
+by the name that it defines.  If a cell was split or copied, several cells have its id: they run in
+the notebook's order, joined into one if only the whole is valid Python.  Some front ends give the
+second part of a split cell no id: it is recognised because it is not valid Python without the
+first.
 """
 
 import re

@@ -1,8 +1,7 @@
 """List the files of a download, unpack its zips, and copy the files into a student's folder.
 
 Unpacking a student's zip may take any amount of time and memory, so these functions are called in a
-process with limits (:class:`.Limited`).  A file is copied only up to the largest size of a
-notebook.
+process with limits (:class:`.Limited`).
 """
 
 import errno

@@ -3,9 +3,8 @@
 Jobs are created only as workers need them, so a class of ten thousand takes as much memory as one
 of ten.  If a worker dies, such as when the machine is out of memory, only its job is affected, and
 another worker takes its place.  The job is tried again at the end, alone, because another job may
-have been the cause.  A job that exceeded its wall-clock time is also tried again, unless such
-retries have already taken :data:`RETRY_SECONDS`. The second result is final, and a job that still
-kills its worker has failed.
+have been the cause.  A job that exceeded its wall-clock time is also tried again.  The second
+result is final, and a job that still kills its worker has failed.
 """
 
 import time

@@ -1,9 +1,7 @@
 """Grade one submission: a job in, a result out, both plain JSON, so that a worker can do it.
 
-The job's steps run in a sandbox (:mod:`backward_twice.grading.sandbox`), which returns the results
-of the answers as text.  Here, outside the student's interpreter, each question compares that text
-with the right results for its inputs.  A question has all its points when every finding of every
-draw passed, and none otherwise.
+Each question compares the text that the sandbox returns with the right results for its inputs.  A
+question has all its points when every finding of every draw passed, and none otherwise.
 """
 
 import hashlib

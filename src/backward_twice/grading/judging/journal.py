@@ -1,10 +1,9 @@
 """The journal of a grading, ``results.jsonl``: one line for each result, written immediately.
 
-An interrupted grading continues from it; the gradebook, tables and feedback are created from it.  A
-later line of the same student and assignment replaces the earlier ones, which stay as the history
+A later line of the same student and assignment replaces the earlier ones, which stay as the history
 of the score; a line that says ``dropped`` removes all of them.  An incomplete last line, left when
-the grader was killed, is deleted.  Of each result, memory holds only the line's position and
-length, the digest, the score and whether the grading crashed, so that a large class takes little.
+the grader was killed, is deleted.  Memory holds only an index of the lines, so that a large class
+takes little.
 """
 
 import fcntl

@@ -12,8 +12,7 @@ confirms by deleting the question mark.
 
 The lists may come in any order, so the file has only data that does not depend on it: rows with the
 same identifier become one row, and a name that two persons of one list have stays marked as shared.
-Whether two rows with the same name are one person's is decided again each time: they are, unless
-the name is shared or both have an identifier of one kind.
+Whether two rows with the same name are one person's is decided again each time.
 """
 
 import csv

@@ -52,8 +52,7 @@ class Person:
     last: str = ""
     email: str = ""
     marks: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """The person's identifiers by kind: ``email``, ``login``, ``number``, ``canvas``, ``moodle``
-    (the number in one assignment), ``github``."""
+    """The person's identifiers by kind, as in :data:`.people.KINDS`."""
 
 
 @dataclass(frozen=True)

@@ -145,8 +145,8 @@ class Namespaces:
 def _claimed_user(pid: int) -> tuple[int, socket.socket]:
     """Return a user for the submission, and a socket that reserves this user until it is closed.
 
-    The kernel counts processes by user. No two live processes have the same ``pid``, which is that
-    of the namespaces' first process, but root may have fewer users than there are numbers.
+    The kernel counts processes by user.  No two live processes have the same ``pid``, but root may
+    have fewer users than there are numbers.
     """
     for number in itertools.count(pid):
         user, claim = _user_beside(number), socket.socket(socket.AF_UNIX)

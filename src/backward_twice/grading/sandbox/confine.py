@@ -1,9 +1,7 @@
 """The rights that a process gives up permanently before it reads a student's code.
 
-Namespaces decide what a process can see; this module decides what it can do there.  Resource limits
-bound its memory, processes, files and time.  It drops its capabilities, and ``no_new_privs``
-prevents setuid programs from restoring them.  It keeps only the system calls that exercises need
-(:mod:`.syscalls`).
+Namespaces decide what a process can see; this module decides what it can do there.  Setuid programs
+cannot restore the capabilities, because :func:`.seccomp.load` sets ``no_new_privs``.
 """
 
 import ctypes

@@ -1,8 +1,7 @@
 """Read bytes from a sandbox as events: one at a time, bounded in number, never trusted.
 
-The bytes are written by a process that the student controls.  A line is an event if it is one JSON
-object.  Anything else (too many bytes, no line in time, the end of the stream, too much memory)
-becomes the failure of the current step.
+A line is an event if it is one JSON object.  Anything else (too many bytes, no line in time, the
+end of the stream, too much memory) becomes the failure of the current step.
 
 Processor time is limited, because other work on the machine does not use it up.  A step that waits
 uses none, so there is also a limit of wall-clock time, several times as long; a step that exceeds

@@ -1,8 +1,6 @@
 """The warm process and its forks, as the grader sees them; :mod:`.forkserver` is what it runs.
 
-A fork receives its steps through one pipe and sends its events through another.  Its keeper reports
-through a socket how the fork ended.  :class:`.Namespaces` confine the fork, and end with the
-process that made them, for whatever reason.
+The :class:`.Namespaces` of a fork end with the process that made them, for whatever reason.
 """
 
 import atexit

@@ -9,9 +9,8 @@ questions either; each fork loads its own.  It then forks twice::
                     setns     limit, renounce, read the job, run it
 
 The keeper enters the namespaces of a fresh bubblewrap sandbox, all at once through a pidfd of its
-first process; only a child of the keeper is inside its pid namespace.  So the policy is
-bubblewrap's argument list (:mod:`.policy`), and 1 s of imports is paid once.  The keeper
-waits, outside the submission's reach, and reports its exit code, or minus the signal that ended it.
+first process; only a child of the keeper is inside its pid namespace.  The keeper waits, outside
+the submission's reach, and reports its exit code, or minus the signal that ended it.
 bubblewrap ends the submission with the grader, even if all other processes are killed.
 """
 

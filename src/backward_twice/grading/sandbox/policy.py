@@ -12,11 +12,9 @@ def bubblewrap_arguments(hide: Iterable[Path] = ()) -> list[str]:
     """Return the arguments with which bubblewrap creates a submission's namespaces.
 
     A submission sees ``/usr``, the Python installation and its packages, all read-only, and one
-    writable folder, ``/tmp``, but not the grader's environment, processes or network.
-
-    The folders ``hide``, such as the submissions, stay out of sight even within a visible folder.
-    The checkout that this package is part of is hidden anyway, and so is the package with the right
-    answers, which the warm process has in memory.
+    writable folder, ``/tmp``, but not the grader's environment, processes or network.  The folders
+    ``hide`` stay out of sight even within a visible folder.  The checkout of this package is hidden
+    anyway, and so is the package with the right answers, which the warm process has in memory.
     """
     root = os.geteuid() == 0
     namespaces = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]

@@ -27,10 +27,7 @@ def folder_of(package: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment variables with which a process finds the same packages.
-
-    They include this repository's packages, which a checkout has outside of the installed ones.
-    """
+    """Return the environment variables with which a process finds the same packages."""
     folders = {str(OURS.parent), str(folder_of("gradtrace").parent)}
     threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")
     return {

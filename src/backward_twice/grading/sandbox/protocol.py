@@ -1,14 +1,13 @@
 """Run a submission's steps in a sandbox, and trust nothing that comes back.
 
-Each submission has its own sandbox.  Its tasks are sent one by one, the next cell or draw of inputs
-only after the previous one was answered, so that no submission can look ahead.  The replies are
-events (:mod:`.events`) of a process that the student controls: anything but the expected event ends
-the current step.
+Its tasks are sent one by one, the next cell or draw of inputs only after the previous one was
+answered, so that no submission can look ahead.  The replies are events (:mod:`.events`) of a
+process that the student controls: anything but the expected event ends the current step.
 
 A step that hangs, dies or takes too much memory ends its sandbox.  A fresh sandbox continues
 without that step: it runs the cells again, but no question that was answered, and the first result
-of each step counts.  So such a step costs only itself and the steps that need it.  When
-:func:`run_steps` returns or raises, no process of the submission is left.
+of each step counts.  When :func:`run_steps` returns or raises, no process of the submission is
+left.
 """
 
 import contextlib

@@ -1,13 +1,10 @@
 """Run a submission's steps inside the sandbox, one after another, in an IPython shell.
 
-Tasks arrive as lines of JSON on one file descriptor, each after the previous one is done, and
-results are written to another.  A task is a cell, run as a notebook's kernel would run it, or a
-question with one draw of inputs, asked of the names that the cells defined.  So this process does
-not yet contain the inputs of later tasks.  An exception of any kind ends only its own step; output
-is kept up to a limit.
+A task is a cell, run as a notebook's kernel would run it, or a question with one draw of inputs,
+asked of the names that the cells defined.  An exception of any kind ends only its own step.
 
-All of this lives in the student's own interpreter.  Nothing here is a defence, and its output is
-not trusted: :mod:`.events` reads it as untrusted bytes.
+All of this lives in the student's own interpreter.  Nothing here is a defence: :mod:`.events` reads
+its output as untrusted bytes.
 """
 
 import contextlib

@@ -1,13 +1,12 @@
 """The system calls that a submission may make; the kernel refuses all others.
 
-This module lists what is *allowed*, as container engines do, but shorter: a new kernel's call is
-refused until somebody has examined it.  The list was measured: ``strace -f`` of a Python that
-imports torch and IPython and runs every exercise's right answers, every stored wrong one, and the
-other things that learners do (files, threads, processes, data loaders, shell commands).  Calls that
-programs can do without are left off although they were seen: ``splice`` and similar calls, advice
-on the page cache.  A call not on the list fails with ``ENOSYS``, as on a kernel too old to have it,
-so libraries use their fallback; hardly anything else causes that error, so :mod:`.runner` reports
-it as a refusal.
+This module lists what is *allowed*, so a new kernel's call is refused until somebody has examined
+it.  The list was measured: ``strace -f`` of a Python that imports torch and IPython and runs every
+exercise's right answers, every stored wrong one, and the other things that learners do (files,
+threads, processes, data loaders, shell commands).  Calls that programs can do without are left off
+although they were seen: ``splice`` and similar calls, advice on the page cache.  A call not on the
+list fails with ``ENOSYS``, as on a kernel too old to have it, so libraries use their fallback;
+hardly anything else causes that error, so :mod:`.runner` reports it as a refusal.
 
 A call that locks a file reports success instead, but locks nothing (:data:`TAKEN_FOR_GRANTED`).
 sqlite3 and ``torch.compile`` require a lock, on files that no other process can write to, and have

@@ -1,6 +1,5 @@
 """The folders that ``make collect`` and ``nbgrader collect`` write.
 
-The layout is ``<student>/<assignment>/<assignment>.ipynb``, beside it nbgrader's ``timestamp.txt``.
 Every visible folder, link, notebook and archive becomes a :class:`.SubmissionFolder`; one that
 cannot be graded has a reason, so that no student is silently left out.
 """

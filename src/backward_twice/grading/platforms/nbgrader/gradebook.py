@@ -75,10 +75,7 @@ class Grades:
         self._db.commit()
 
     def enroll(self, people: Mapping[str, Person]) -> None:
-        """Add the students with these ids, with names and addresses from the class list.
-
-        Existing names and addresses stay.
-        """
+        """Add students by id; fill in missing names and addresses from the class list."""
         for id, person in people.items():
             student = self._row(api.Student, id=id)
             student.first_name = student.first_name or _name(person.first)
