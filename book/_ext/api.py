@@ -1,9 +1,8 @@
 """The API reference, from the docstrings, in an environment without torch.
 
-autodoc imports the packages from their sources with everything mocked that building the book does
-not install; gradtrace imports a public name at its first use, so all of them are used while
-everything is mocked.  Names of other libraries stay plain text: linking them would take their
-inventories from the network.
+Everything that building the book does not install is mocked; gradtrace imports a public name at its
+first use, so all of them are used meanwhile.  Names of other libraries stay plain text: linking
+them would take their inventories from the network.
 """
 
 import importlib

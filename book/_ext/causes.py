@@ -1,9 +1,6 @@
 """Two directives that print gradtrace's interface for programs: its causes and its JSON.
 
-``{causes}`` makes a section for each family: its causes with their meanings and fixes, and the
-order in which evidence decides between them.  ``{report}`` is a table of the keys of ``python -m
-gradtrace --json``.  Both read :mod:`gradtrace.explaining.causes`, which the tool itself reads, so
-page and tool always agree.  That module needs no torch.
+Both read :mod:`gradtrace.explaining.causes`, which the tool itself reads and which needs no torch.
 """
 
 from pathlib import Path

@@ -1,8 +1,7 @@
 """The directive ``{exercises}``: a table of the exercises, in the order of their chapters.
 
 The facts about an exercise stand at the beginning of its solution notebook, in the form that
-:data:`OPENING` requires: title, chapter, time, difficulty, what to hand in.  Points are those of
-the test cells.
+:data:`OPENING` requires; points are those of the test cells.
 """
 
 import re

@@ -1,9 +1,8 @@
 """The decision guide as a page, and "Paste your error" on the landing page.
 
-``{decision-guide}`` prints the questions of ``book/decision_guide.yml``: a table for each question,
-a row for each answer.  ``{paste-your-error}`` is the field that asks the same questions about a
-pasted traceback.  Its scripts read ``_static/guide_data.js``, which holds the questions and the
-messages of the error atlas with all their wordings.  Search reads the messages there, too.
+``{decision-guide}`` prints the questions of ``book/decision_guide.yml``; ``{paste-your-error}`` is
+the field that asks them about a pasted traceback.  Its scripts and search read
+``_static/guide_data.js``, which holds the questions and the messages of the error atlas.
 """
 
 import json

@@ -1,9 +1,7 @@
 """Two directives that print the ledger of claims on the book's pages.
 
 ``{claims-summary}`` is a table with a row for each chapter, ``{claims-table}`` one with a row for
-each claim.  Both read ``book/claims.yml`` (the verdicts of the executed notebooks) and
-``book/articles.yml`` (the examined articles) when the page is built, so no count and no verdict is
-typed by hand.
+each claim, so no count and no verdict is typed by hand.
 """
 
 from collections import Counter

@@ -62,11 +62,7 @@ def description(doctree: nodes.document | None) -> str | None:
 def name_in_navigation(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
-    """Name the landing page after the course, and give each arrow a name for screen readers.
-
-    The theme takes the page's title, which is an error text, and its arrows are pictures without a
-    name.
-    """
+    """Name the landing page after the course, as its title is an error text, and the arrows."""
     context["root_title"] = app.config.html_title
     generate = context["generate_toctree_html"]
 

@@ -1,14 +1,12 @@
 """Players on the book's pages: one front end for all, links into them, the sum of the answers.
 
-A notebook stores the front end once, with its first player.  On the site it is a file of its own,
-taken from there, so a page with ten players loads it once and the next page finds it in the
-browser's cache.  It is a classic script, since a browser loads no module from a page that was
-opened as a file.
+A notebook stores the front end with its first player.  On the site it is a file of its own, which
+the browser's cache keeps for all pages.  It is a classic script, since a browser loads no module
+from a page that was opened as a file.
 
-``[words](#play:FUNCTION:after=9)`` leads into a player of the page; a link that leads nowhere is a
-warning.  A page that asks gets a place for the sum of its answers (which the front end fills) and,
-on paper only, the answers themselves.  Content below a question that reveals its answer is folded;
-the front end unfolds it once there is an answer, ``_static/folds.js`` below a quiz.
+``[words](#play:FUNCTION:after=9)`` links into a player of the page.  A page with questions gets a
+place for the sum of the answers, which the front end fills.  Folded content below a question is
+unfolded by the front end once there is an answer, or by ``_static/folds.js`` below a quiz.
 """
 
 import html

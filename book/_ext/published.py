@@ -1,8 +1,7 @@
 """Additions to a published site, derived from ``repository`` in ``_config.yml`` and LICENSE.
 
-With an address the site has launch buttons, canonical addresses, social cards with a picture, and
-absolute links on the 404 page (which a server shows at any depth).  Without an address its cards
-have only text, it has none of the rest, and it works from any folder.
+With an address, the links on the 404 page are absolute, because a server shows it at any depth.
+Without an address the site works from any folder.
 """
 
 import html

@@ -1,6 +1,6 @@
 """Outputs of notebooks on other pages: ``{player} NOTEBOOK CELL`` and ``{error} NOTEBOOK CELL``.
 
-They show the notebook's own output, not a copy, so the tests cover the landing page, too. A
+They show the notebook's own output, not a copy, so the tests cover the landing page, too.  A
 player's option ``:line:`` is the text of the line before which it opens.
 """
 

@@ -1,10 +1,8 @@
 """Write one style sheet for the book, with only the rules that some page can use.
 
 The theme and the extensions bring nine sheets of 550 kB, of which the pages use a fifth, and a
-browser shows nothing until it has parsed all of them.  Therefore the sheets are joined in their
-order into ``_static/styles.css`` when all pages are written, without the rules that name an
-element, class or id that occurs in no page and no script.  The address of the sheet
-changes with its content, as Sphinx's addresses do.
+browser shows nothing until it has parsed all of them.  So they are joined when all pages are
+written, without the rules that name an element, class or id that occurs in no page and no script.
 """
 
 import hashlib

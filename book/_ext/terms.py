@@ -1,9 +1,7 @@
 """Link the first use of each term on a chapter's page to the glossary.
 
-On the site the first place in a chapter's prose where a term of the glossary stands, as a word or
-as code, becomes a link to its entry, with the entry's first sentence as its hint; nothing is
-written in the notebook for it.  A plural or a call's brackets are recognised.  Headings, links,
-error messages and programs are left as they are.
+A term is a word, also in the plural, or code, also with a call's brackets.  The hint of the link is
+the entry's first sentence.  Headings, links, error messages and programs are left as they are.
 """
 
 import re

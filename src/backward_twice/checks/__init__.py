@@ -1,7 +1,6 @@
 """The checks of the exercises: a module for each exercise, a :class:`Task` for each question.
 
-A learner's notebook asks with :func:`check`. :mod:`backward_twice.grading` asks the same questions
-with other inputs, and judges the results outside the learner's interpreter.
+A learner's notebook asks with :func:`check`; :mod:`backward_twice.grading` asks the same questions.
 """
 
 from backward_twice.checks.asking import calls, check

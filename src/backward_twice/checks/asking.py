@@ -1,8 +1,4 @@
-"""Ask a question in the learner's notebook: :func:`check` prints the findings.
-
-Everything happens in the notebook's own process, with public inputs.  Like the grader's feedback,
-it also prints the matching misconception and the smallest wrong case.
-"""
+"""Ask a question in the learner's notebook, in its own process and with public inputs."""
 
 import io
 import warnings
@@ -41,10 +37,7 @@ def _raised(task: Task, error: Exception) -> str:
 
 
 def _explanation(task: Task, answer: Any, inputs: str) -> list[str]:
-    """Repeat a failed call under a watch; return the lines of gradtrace's explanation, if any.
-
-    Call this only after an error, because a strict watch takes time.
-    """
+    """Repeat a failed call under a watch; return the lines of gradtrace's explanation, if any."""
     try:
         with (
             redirect_stdout(io.StringIO()),
@@ -140,8 +133,7 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
 
     If the installed package lacks the exercise, such as a teacher's own for an exam, or its inputs,
     as in the grader's sandbox, only that is printed.  A right answer is checked again as the grader
-    will check it: as the answer cell defines it, with only the definitions that it needs.  If that
-    result is wrong, the reason is printed.
+    will check it, with only the definitions that it needs; if it is then wrong, that is printed.
 
     Args:
         name: ``"<exercise>.<question>"``.

@@ -1,9 +1,8 @@
 """Exercise ``broken_script``: a training script with one fault, to be repaired in few lines.
 
 Three scripts are drawn: one raises because a graph was freed, one because a saved tensor was
-changed in place, and one raises nothing but trains a part of the network wrongly.  A repaired
-script is run, and its losses and parameters are those of the script without a fault,
-``broken_script.txt``.
+changed in place, and one raises nothing but trains a part of the network wrongly.  The script
+without a fault is ``broken_script.txt``.
 """
 
 import difflib

@@ -1,9 +1,8 @@
 """Exercise ``memory_hunt``: a training loop whose memory grows, and the references that cause it.
 
-A drawn trainer stores values of each step under several names.  The habit of each name decides
-whether it keeps the graphs of earlier steps alive; an answer sees only the object and has to
-measure.  The loop to repair validates with a graph, and three references keep each of these graphs
-alive, so all three must go.
+The habit of each name in a drawn trainer decides whether it keeps the graphs of earlier steps
+alive; an answer sees only the object and has to measure.  The loop to repair validates with a
+graph, and three references keep each of these graphs alive, so all three must go.
 """
 
 import weakref

@@ -1,7 +1,4 @@
-"""Exercise ``moving_window``: a buffer overwritten in place, whose older rows enter the loss.
-
-The older rows are constants of the loss; only the new row has a gradient.
-"""
+"""Exercise ``moving_window``: a buffer overwritten in place; its older rows enter the loss."""
 
 import torch
 

@@ -1,7 +1,6 @@
 """The small networks of the questions.
 
-A question with a batch norm computes in float64, because over few rows it may divide by a small
-number.
+With a batch norm they compute in float64, because over few rows it may divide by a small number.
 """
 
 from collections.abc import Iterable, Sequence

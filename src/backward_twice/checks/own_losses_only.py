@@ -2,8 +2,7 @@
 
 The actor's loss goes through the critic.  Three updates are run, the first with gradients left over
 from before, so that a gradient in the wrong ``.grad`` changes the weights.  The critic has a batch
-norm, whose running mean moves with each forward pass, and its runs are counted, which shows how
-often it has rated.
+norm, whose running mean moves with each forward pass.
 """
 
 import torch

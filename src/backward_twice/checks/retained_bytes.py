@@ -1,8 +1,7 @@
 """Exercise ``retained_bytes``: predict and measure a graph's bytes, and those held after a loop.
 
-All right results are measured: the drawn network is built and run, and ``gradtrace`` reads its
-graph.  For predictions, the batch is too large for any machine, and the bytes of two rows are
-multiplied.
+All right results are measured.  For predictions, the batch is too large for any machine, and the
+bytes of two rows are multiplied.
 """
 
 from itertools import product

@@ -1,8 +1,6 @@
 """Exercise ``runs_again``: how many lines of a checkpointed part each backward call runs.
 
-Some programs are redrawn until they distinguish a misconception from the right answer: they have
-lines after the last one that saves, a retained or plain call before another, or a part that saves
-nothing.
+Some programs are redrawn until they distinguish a misconception from the right answer.
 """
 
 from functools import partial

@@ -12,9 +12,8 @@ _DOUBTFUL = ("scale the result", "add to what was saved", "scale under no_grad",
 def _draw_detector(draws):
     """Draw functions of three tensors, and for each tensor a habit: how the function uses it.
 
-    Every right and every doubtful habit occurs, and each function has an input that backward
-    reaches.  With the drawn numbers, at least two of the doubtful habits do harm and two do none,
-    so that the name of a habit, which an answer could look up, does not decide.
+    Each function has an input that backward reaches.  With the drawn numbers, at least two of the
+    doubtful habits do harm and two do none, so that the name of a habit does not decide.
     """
     harms = draws.shuffled([True, True, False, False])
     habits = [*((habit, False) for habit in _RIGHT), *zip(_DOUBTFUL, harms, strict=True)]

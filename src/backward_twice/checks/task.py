@@ -1,10 +1,9 @@
 """A question of an exercise: its task, its inputs, and how an answer is judged.
 
-The learner's notebook and the grader ask the same :class:`Task`.  Inputs are drawn from a seed, the
-answer is called with them (:attr:`Task.run`), and its result, plain data, is compared with the
-right one (:meth:`Task.right`), which the learner's code never sees: that of the stored solution, or
-a fact that is measured (:attr:`Task.expect`).  In the notebook all of this happens in one process
-(:func:`check`); the grader draws other inputs, calls the answer in a sandbox and judges outside it.
+Inputs are drawn from a seed, the answer is called with them (:attr:`Task.run`), and its result,
+plain data, is compared with the right one (:meth:`Task.right`).  In the notebook all of this
+happens in one process (:func:`check`); the grader draws other inputs, calls the answer in a sandbox
+and judges outside it.
 """
 
 import importlib
