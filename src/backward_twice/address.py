@@ -82,10 +82,9 @@ def read_address(root: Path) -> Address | None:
 def bootstrap(wheels: Iterable[str]) -> str:
     """Return the notebooks' first code cell, which installs missing packages from ``wheels``.
 
-    It installs the wheels that are published with the site, not the repository at a revision: a
-    notebook cannot name its own commit, site and wheels always have the same commit, and nothing
-    has to be built.  ``--no-deps`` prevents pip from replacing Colab's torch, numpy and ipywidgets;
-    anywidget and psygnal may be missing there.  Without wheels the cell says what to do.
+    The wheels are those published with the site, because a notebook cannot name its own commit.
+    ``--no-deps`` prevents pip from replacing Colab's torch, numpy and ipywidgets; anywidget and
+    psygnal may be missing there.  Without wheels the cell says what to do.
     """
     named = " ".join(wheels)
     lacking = "anywidget psygnal"

@@ -23,8 +23,7 @@ def execute_notebook(path: Path) -> None:
     """Run all cells of the notebook at ``path`` and store their outputs in it.
 
     Raises:
-        nbclient.exceptions.CellExecutionError: a cell raised that is not tagged
-            ``raises-exception``; the file is left as it was.
+        CellExecutionError: a cell not tagged ``raises-exception`` raised; the file is unchanged.
     """
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(

@@ -1,7 +1,6 @@
 """Generate ``exercises/`` from ``solutions/``: ``python -m backward_twice.exercises``.
 
-nbgrader does it, with the settings of ``nbgrader_config.py`` and without a gradebook.  A solution
-is ``solutions/<name>/<name>.ipynb``, its exercise ``exercises/<name>/<name>.ipynb``.
+nbgrader does it, with the settings of ``nbgrader_config.py`` and without a gradebook.
 """
 
 from contextlib import chdir

@@ -18,8 +18,7 @@ from backward_twice.execute import NOTEBOOKS, execute_notebook
 from backward_twice.verdicts import read_ledger, stored_verdicts
 
 VERSIONS = Path(__file__).parents[2] / "book/versions.csv"
-# What the notebooks run with beside PyTorch.
-BESIDE = ("numpy", "ipython", "ipywidgets", "anywidget", "matplotlib", "networkx")
+BESIDE = ("numpy", "ipython", "ipywidgets", "anywidget", "matplotlib", "networkx")  # beside PyTorch
 
 
 def differences() -> list[str]:

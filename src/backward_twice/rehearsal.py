@@ -1,8 +1,7 @@
 """Run an answer in the learner's notebook with only the code that the grader will take.
 
-In a notebook a name stays defined after its cell was changed or deleted.  The grader has only the
-answer cell, and the imports, functions, classes and assignments of other cells that the answer
-uses.  So this module runs the same code in a fresh namespace, and describes what differs.
+In a notebook a name stays defined after its cell was changed or deleted.  The grader runs only the
+answer cell and the definitions and imports of other cells that it uses, in a fresh namespace.
 """
 
 import contextlib

@@ -1,10 +1,8 @@
 """The verdict on each claim of the articles, computed from a cell's observations.
 
-The claims stand in the ledger ``book/claims.yml``: ``id``, ``place`` and ``claim`` are written by
-hand.  A notebook cell passes its observations to :func:`verdict`, one truth value for each case
-that it tried, and the verdict follows.  Displayed, it leaves its data in the notebook (as
-``application/vnd.backward-twice.verdict+json``), and :func:`write_ledger` copies verdict and
-evidence from the executed notebooks into the ledger.  No verdict is typed by hand.
+In the ledger, ``book/claims.yml``, only ``id``, ``place`` and ``claim`` are written by hand.  A
+notebook cell passes its observations to :func:`verdict`.  Displayed, the verdict leaves its data in
+the notebook (as :data:`MIME`), from which :func:`write_ledger` copies it into the ledger.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -74,10 +72,7 @@ class Verdict:
         return "\n".join(lines)
 
     def _tested(self) -> Iterator[tuple[str, str, str]]:
-        """Yield for each case its result, what the article states about it, and the run's answer.
-
-        A case "two layers: it runs" is a program, and the article's statement about it.
-        """
+        """Yield each case's result, the article's statement about it, and the run's answer."""
         for case, agrees in self.cases.items():
             program, colon, statement = case.partition(": ")
             sentence = f"{program[:1].upper()}{program[1:]}. " if colon else ""

@@ -38,30 +38,20 @@ def _ask(answer: Callable[..., Plain], **inputs: Plain) -> dict[str, Plain]:
 
 @dataclass(frozen=True)
 class Task:
-    """The task of one answer.
+    """The task of one answer; inputs and results are plain data by name."""
 
-    Attributes:
-        answer: the name that the learner's answer cell defines.
-        draw: takes an :class:`InputGenerator`, a seeded :class:`torch.Generator`, returns the
-            inputs: plain data by name.
-        expect: takes the inputs by name, returns the right results: plain data by name.  By default
-            these are the results of the stored solution.
-        run: takes the answer and the inputs by name, returns the results: plain data by name.  It
-            may build the objects that the answer works on, such as modules and optimizers.  It runs
-            beside the learner's code, which can read and change it.
-        program: takes a property's name, its result (None if there is none) and the inputs by name,
-            returns the property's case as a program of a few lines, or "".
-        clues: names of results that tell misconceptions apart, and are not judged.
-        name: ``"<exercise>.<question>"``, set by :func:`question`.
-    """
-
-    answer: str
-    draw: Callable[[InputGenerator], dict[str, Plain]]
+    answer: str  # the name that the learner's answer cell defines
+    draw: Callable[[InputGenerator], dict[str, Plain]]  # returns the inputs
+    # Takes the inputs, returns the right results; by default those of the stored solution.
     expect: Callable[..., dict[str, Plain]] | None = None
+    # Takes the answer and the inputs, returns the results.  It may build the objects that the
+    # answer works on, such as modules.  The learner's code beside it can read and change it.
     run: Callable[..., dict[str, Plain]] = _ask
+    # Takes a property's name, its result (None if there is none) and the inputs, returns the
+    # property's case as a program of a few lines, or "".
     program: Callable[..., str] | None = None
-    clues: Sequence[str] = ()
-    name: str = ""
+    clues: Sequence[str] = ()  # names of results that tell misconceptions apart; not judged
+    name: str = ""  # "<exercise>.<question>", set by question()
 
     def inputs(self, seed: int) -> str:
         """Return the inputs that ``seed`` (0 to 2**63 - 1) draws, as the text of plain data."""
@@ -176,10 +166,7 @@ def is_learners(file: str) -> bool:
 
 
 def learner_frames(error: Exception) -> list[traceback.FrameSummary]:
-    """Return a traceback's frames in the learner's code, outermost first.
-
-    There are none if the check itself could not use the result of an answer.
-    """
+    """Return an error's frames in the learner's code, outermost first; none for a check's error."""
     frames = traceback.extract_tb(error.__traceback__)
     return [frame for frame in frames if is_learners(frame.filename)]
 

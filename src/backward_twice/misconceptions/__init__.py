@@ -31,15 +31,12 @@ class OutdatedChange(ValueError):
 
 @dataclass(frozen=True)
 class Misconception:
-    """A wrong answer: its name, the reply to the same result, and the source of the answer cell.
-
-    ``context`` are the definitions and imports that it uses from the exercise's other cells.
-    """
+    """A wrong answer: its name, the reply to the same result, and the source of the answer cell."""
 
     name: str
     reply: str
     source: str
-    context: str
+    context: str  # the definitions and imports that it uses from the exercise's other cells
 
     def answer(self, name: str) -> Any:
         """Run the cell, and return what it defines as ``name``."""
@@ -54,14 +51,11 @@ _compiled = cache(partial(compile, filename="<string>", mode="exec"))
 
 @cache
 def misconceptions_of(question: str) -> tuple[Misconception, ...]:
-    """Return the misconceptions about a question ``"<exercise>.<question>"``, in stored order.
-
-    A question without a file, such as a teacher's own, has none.
-    """
+    """Return the misconceptions about a question ``"<exercise>.<question>"``, in stored order."""
     exercise, _, name = question.partition(".")
     path = FOLDER / exercise / f"{name}.diff"
     if not path.is_file():
-        return ()
+        return ()  # such as for a teacher's own question
     return tuple(
         with_change(question, title, change)
         for title, change in _sections(path.read_text(encoding="utf-8"))
