@@ -37,7 +37,7 @@ def _raised(task: Task, error: Exception) -> str:
 
 
 def _explanation(task: Task, answer: Any, inputs: str) -> list[str]:
-    """Repeat a failed call under a watch; return the lines of gradtrace's explanation, if any."""
+    """Repeat a failed call under a strict watch, which is slow; return gradtrace's explanation."""
     try:
         with (
             redirect_stdout(io.StringIO()),
@@ -113,8 +113,7 @@ def calls(name: str, *, seed: int = 0) -> list[Call]:
     (['flatten', 'neg'],)
     """
     recorder, task = _Recorder(), question(name)
-    # It gives nothing: sooner or later that ends in an error.
-    with as_torch_begins(), suppress(Exception):
+    with as_torch_begins(), suppress(Exception):  # a use of the recorder's None raises
         task.run(recorder, **loads(task.inputs(seed)))
     return recorder.calls
 

@@ -25,12 +25,9 @@ def task_of_cases(
     """Return a task that asks its answer about each drawn case, and judges each case separately.
 
     Args:
-        answer: as in :class:`Task`.
         kind: names the cases: "program 1", "program 2", …
-        draw: draws the cases.
         expect: takes a case, returns the right result; by default the stored solution's.
-        ask: takes the answer and a case, returns the result; by default the answer's.  If that is a
-            dict, each item is a property: "program 1: cause".
+        ask: takes the answer and a case, returns the result; by default the answer's.
         program: takes a result and a case, returns the case as a program of a few lines, or "".
         name: takes a case, returns its name in place of kind and number.
     """
@@ -63,7 +60,7 @@ def _applied(function: Callable[..., Any], case: Case, *before: Any) -> Any:
 
 
 def _by_property(results: dict[str, Plain]) -> dict[str, Plain]:
-    """Flatten the results: each item of a result that is a dict becomes a separate property."""
+    """Flatten the results: each item of a dict becomes a property, such as "program 1: cause"."""
     by_property = {}
     for name, result in results.items():
         if isinstance(result, dict):

@@ -17,15 +17,12 @@ ATOL = 1e-6
 
 @dataclass(frozen=True)
 class Finding:
-    """The judgement of one property of an answer: its name, and the difference as a sentence.
-
-    ``of`` is the name of the result that contains the property, such as a list.
-    """
+    """The judgement of one property of an answer: its name, and the difference as a sentence."""
 
     what: str
     passed: bool
     text: str
-    of: str = ""
+    of: str = ""  # the name of the result that contains the property, such as a list
 
     def __str__(self) -> str:
         return f"{'✓ right' if self.passed else '✗ wrong'}: {self.what}: {self.text}"

@@ -1,7 +1,4 @@
-"""The small networks of the questions.
-
-With a batch norm they compute in float64, because over few rows it may divide by a small number.
-"""
+"""Small networks of the questions.  A batch norm needs float64: its divisor may be small."""
 
 from collections.abc import Iterable, Sequence
 

@@ -14,8 +14,7 @@ _MOST_REPLIES = 3
 def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str]) -> list[str]:
     """Return the replies of the misconceptions that give the same results as an answer.
 
-    Each draw has its text of :meth:`.Task.observe` and of :meth:`.Task.inputs`.  There are no
-    replies if more than three fit, or if a result is not plain data.
+    Each draw has its text of :meth:`.Task.observe` and of :meth:`.Task.inputs`.
     """
     try:
         draws = [(loads(text), case) for text, case in zip(observed, inputs, strict=True)]

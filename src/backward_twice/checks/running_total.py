@@ -1,7 +1,6 @@
 """Exercise ``running_total``: a loss divided by its running mean, and the graph of a total.
 
-An answer that leaves the mean in the graph raises because of its old part, or, if only that is
-detached, trains other weights because of the new part.
+In the graph, the mean's old part makes backward raise, and its new part trains other weights.
 """
 
 from functools import partial

@@ -87,11 +87,7 @@ _LITTLE = 0.1
 
 
 def _run_detector(answer, functions, values):
-    """Return the answer's verdicts, and whether it differentiated and varied each input.
-
-    An answer could also read the numbers that a function stores in the same process.  This cannot
-    be prevented, but it is no shorter than calling the function.
-    """
+    """Return the answer's verdicts, and whether it differentiated and varied each input."""
     results, reached_inputs, masks = {}, [], []
     for number, description in enumerate(functions, 1):
         inputs = [value.clone() for value in values]
@@ -104,10 +100,7 @@ def _run_detector(answer, functions, values):
 
 
 def _recorded(function, values):
-    """Return the function, the inputs that backward reached and the values that were varied alone.
-
-    The inputs are a set of places and the values a mask of each input; the calls fill both.
-    """
+    """Return the function, and what its calls fill: inputs reached, and masks of varied values."""
     reached, varied = set(), [torch.zeros_like(value, dtype=torch.bool) for value in values]
 
     def recorded(*inputs):
