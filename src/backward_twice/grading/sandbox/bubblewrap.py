@@ -39,18 +39,14 @@ def bubblewrap_command(hide: tuple[Path, ...]) -> list[str]:
 
 
 class Namespaces:
-    """Fresh namespaces of bubblewrap; the processes in them end together.
-
-    ``entrance`` is a pidfd of their first process, through which to enter them, ``folder`` that
-    process's folder in ``/proc``, and ``user`` what the submission becomes if the grader is root.
-    """
+    """Fresh namespaces of bubblewrap; the processes in them end together."""
 
     first_processes = 3  # bubblewrap's two, and the submission's
 
     def __init__(self, command: Sequence[str], limits: SubmissionLimits) -> None:
         """Start bubblewrap (:func:`bubblewrap_command`), and wait until every mount is in place."""
-        self.entrance: int | None = None
-        self.user: int | None = None
+        self.entrance: int | None = None  # a pidfd of the first process, through which to enter
+        self.user: int | None = None  # what the submission becomes if the grader is root
         self._claim: socket.socket | None = None
         program = unnamed_file(syscalls.program())
         info_r, info_w = os.pipe()
@@ -76,7 +72,7 @@ class Namespaces:
             self.entrance = os.pidfd_open(pid)
         except (ValueError, OSError):
             self._refuse()
-        self.folder = Path(f"/proc/{pid}")
+        self.folder = Path(f"/proc/{pid}")  # of the first process
         try:
             with contextlib.suppress(BrokenPipeError):
                 self._holder.stdin.write(b"\n")

@@ -30,16 +30,12 @@ NO_EVENT: Failure = ("crashed", "returned data that is no event of this step")
 
 
 class Budget:
-    """The time that a submission has left, over all of its sandboxes.
-
-    ``processor`` counts seconds, ``end`` is the moment at which the wall-clock time ends, and
-    ``idle`` the wall-clock seconds that a step may be idle.
-    """
+    """The time that a submission has left, over all of its sandboxes."""
 
     def __init__(self, limits: SubmissionLimits) -> None:
-        self.processor = limits.total
-        self.end = time.monotonic() + limits.total * limits.clock
-        self.idle = limits.idle
+        self.processor = limits.total  # seconds
+        self.end = time.monotonic() + limits.total * limits.clock  # of the wall-clock time
+        self.idle = limits.idle  # wall-clock seconds that a step may be idle
 
     @property
     def left(self) -> bool:

@@ -30,10 +30,7 @@ class _Unlisted:
 
 
 def load_questions(exercises: Iterable[str]) -> None:
-    """Load the modules of these exercises, and keep only the part of each question that asks it.
-
-    An exercise without a module is skipped: asking for its questions raises.
-    """
+    """Load the modules of these exercises, and keep only the part of each question that asks it."""
     sys.path_importer_cache[checks.__path__[0]] = _Unlisted
     files = (_FOLDER / f"{exercise}.py" for exercise in exercises)
     modules = [_loaded(file) for file in files if file.is_file()]

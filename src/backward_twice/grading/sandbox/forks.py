@@ -24,10 +24,7 @@ _END_SECONDS = 20.0  # for the kernel to end a process
 
 
 class Sandbox(contextlib.AbstractContextManager):
-    """Starts each submission as a fork of one warm process, in its own namespaces.
-
-    The warm process starts when needed, and again if it has died; leaving the context ends it.
-    """
+    """Starts each submission as a fork of one warm process, which ends with the context."""
 
     def __init__(self, hide: Iterable[str | os.PathLike[str]] = ()) -> None:
         """Set the folders to ``hide`` from submissions; the first submission starts the process."""
@@ -104,11 +101,7 @@ def shared(hide: tuple[str, ...]) -> Sandbox:
 
 
 class Fork:
-    """A fork of the warm process that runs one submission, and its keeper.
-
-    The submission reads from the file descriptor ``job`` and writes to ``events``, neither of which
-    blocks the grader.  ``status`` becomes readable when the submission has ended.
-    """
+    """A fork of the warm process that runs one submission, and its keeper."""
 
     patience = 30.0  # s, within which it must be ready for its first step
 
@@ -121,10 +114,10 @@ class Fork:
     ) -> None:
         """Start the fork; the namespaces are closed with it, or if it cannot start."""
         self._namespaces = namespaces
-        job, self.job = os.pipe()
-        self.events, events = os.pipe()
+        job, self.job = os.pipe()  # the submission reads from it
+        self.events, events = os.pipe()  # the submission writes to it
         self._keeper, keeper = socket.socketpair()
-        self.status = self._keeper.fileno()
+        self.status = self._keeper.fileno()  # readable when the submission has ended
         os.set_blocking(self.job, False)
         os.set_blocking(self.events, False)
         terms = {"limits": limits.of_kernel, "exercises": [*exercises], "user": namespaces.user}

@@ -6,8 +6,7 @@ process that the student controls: anything but the expected event ends the curr
 
 A step that hangs, dies or takes too much memory ends its sandbox.  A fresh sandbox continues
 without that step: it runs the cells again, but no question that was answered, and the first result
-of each step counts.  When :func:`run_steps` returns or raises, no process of the submission is
-left.
+of each step counts.  When :func:`run_steps` ends, no process of the submission is left.
 """
 
 import contextlib
@@ -26,20 +25,17 @@ _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(co
 class StepResult(TypedDict):
     """The outcome and output of a step; all texts come from the student's process, untrusted.
 
-    ``outcome`` is ``done`` for a step that ended by itself, also with an exception (MemoryError is
-    ``memory``), and ``slow`` for one that exceeded its wall-clock time but not its processor time.
-    A step that was not reached is ``skipped`` if the submission's processor time was used up, else
-    ``slow``.  ``error`` describes the exception, whose type is ``ename``, or another outcome.
-    ``observed`` are the results of a question's draws, as texts of plain data; ``seconds`` is the
-    known processor time of all processes.
+    A step is ``done`` if it ended by itself, also with an exception (MemoryError is ``memory``),
+    and ``slow`` if it exceeded its wall-clock time but not its processor time.  One that was not
+    reached is ``skipped`` if the submission's processor time was used up, else ``slow``.
     """
 
     outcome: Literal["done", "timeout", "slow", "memory", "crashed", "skipped"]
     output: str
-    error: str | None
-    ename: str | None
-    observed: list[str] | None
-    seconds: float
+    error: str | None  # describes the exception, or another outcome
+    ename: str | None  # the type of the exception
+    observed: list[str] | None  # the results of a question's draws, as texts of plain data
+    seconds: float  # known processor time of all processes
 
 
 def run_steps(
@@ -167,10 +163,7 @@ _NO_SANDBOX = (
 
 
 def check_sandbox(sandbox: Sandbox | None = None) -> None:
-    """Run an empty step in the sandbox, by default only bubblewrap, to check that it works here.
-
-    The message of the SandboxError has the reason and the possible solutions.
-    """
+    """Run an empty step in the sandbox, or start only bubblewrap; raise SandboxError on failure."""
     try:
         if sandbox is None:
             with Sandbox() as trial:

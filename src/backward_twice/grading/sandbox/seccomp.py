@@ -58,14 +58,10 @@ def compiled(
 ) -> bytes:
     """Return a program that allows these calls and refuses all others.
 
-    Args:
-        allowed: for each call, by name, the arguments with which it is allowed.  A name that the
-            library does not know is skipped: the call is refused.
-        granted: the same for calls that do nothing and return 0.
-        machine: as libseccomp names it, such as ``"aarch64"``; by default this one.
-
-    Raises:
-        OSError: libseccomp is not installed, or cannot compile the list.
+    Each call has, by name, the arguments with which it is allowed.  A name that the library does
+    not know is skipped, so the call is refused.  ``granted`` calls do nothing and return 0.
+    ``machine`` is libseccomp's name of a machine, such as ``"aarch64"``; by default it is this one.
+    Raises OSError if libseccomp is not installed, or cannot compile the list.
     """
     seccomp = library()
     context = ctypes.c_void_p(seccomp.seccomp_init(_REFUSE))

@@ -21,8 +21,7 @@ are counted for the user who grades.
 
 To allow one more: find its name with ``strace -f`` (``book/promises.md`` says how), read its manual
 (what does it allocate, whom can it block, whom can it reach?), and add it here, with its arguments
-if they matter.  :mod:`.seccomp` compiles the list with libseccomp, so the numbers of the calls,
-which differ between machines, are not needed here.
+if they matter.
 """
 
 import fcntl
