@@ -137,10 +137,7 @@ def verdict(id: str, cases: Mapping[str, bool], *, one_suffices: bool = False) -
 
 
 def stored_verdicts(notebooks: Iterable[Path]) -> dict[str, dict[str, Any]]:
-    """Return each claim's verdict, conditions and place in the executed notebooks, by its id.
-
-    Raises ValueError if two cells judge the same claim.
-    """
+    """Return each claim's verdict, conditions and place, by id; raise ValueError if it has two."""
     # Not at the top: every chapter imports this module, and none reads notebooks.
     import nbformat
 

@@ -50,10 +50,7 @@ class Draws:
         return self._hmac("key", *parts).hex()
 
     def seeds(self, master: Master, asked: QuestionCell, answers: str) -> list[int]:
-        """Return the seeds of hidden inputs that are drawn as the learner's notebook draws them.
-
-        A process that knows the question draws from them, with :meth:`.Task.inputs`.
-        """
+        """Return the seeds of hidden inputs, for :meth:`.Task.inputs`."""
         return [self._seed(master, asked, answers, number) for number in range(DRAWS)]
 
     def private(self, master: Master, asked: QuestionCell, answers: str) -> list[str]:

@@ -104,10 +104,7 @@ class Answers:
 
 
 def read_masters(solutions: Path) -> dict[str, Master]:
-    """Read the masters in ``solutions/<name>/<name>.ipynb``, by name.
-
-    Raises GradingError if there is none, or if one cannot be used; the message says why.
-    """
+    """Read all masters, by name; raise GradingError if there is none, or one cannot be used."""
     # Path.glob would pass over a folder that cannot be read, and its exercise would be none.
     folders = filter(Path.is_dir, solutions.iterdir()) if solutions.is_dir() else []
     files = (path for folder in folders for path in folder.iterdir())

@@ -25,10 +25,7 @@ def handles(platform: str, students: Iterable[Sequence[str]]) -> dict[tuple[str,
 
 @dataclass(frozen=True)
 class Owners:
-    """The class list, the identities, and the origin of each exercise's submissions.
-
-    ``listed`` has the identity of each person in the class list; ``problems`` are warnings.
-    """
+    """The class list, its identities, the origin of each exercise's submissions, and warnings."""
 
     roster: Roster
     people: People

@@ -1,9 +1,9 @@
 """Read the class list that a platform exports: its persons, with names and numbers.
 
-It is the teacher's own CSV file with a header: Canvas's export of its gradebook, Moodle's list of
-participants, export of grades or grading worksheet, GitHub Classroom's roster, or a file written by
-hand.  Its columns are recognised by their names.  Those that identify persons keep their content
-and order, because the platform needs them when it imports points.
+It is a CSV file with a header: Canvas's export of its gradebook, Moodle's list of participants,
+export of grades or grading worksheet, GitHub Classroom's roster, or a file written by hand.  The
+columns that identify persons keep their content and order, because the platform needs them when it
+imports points.
 """
 
 import csv

@@ -27,7 +27,7 @@ class Sandbox(contextlib.AbstractContextManager):
     """Starts each submission as a fork of one warm process, which ends with the context."""
 
     def __init__(self, hide: Iterable[str | os.PathLike[str]] = ()) -> None:
-        """Set the folders to ``hide`` from submissions; the first submission starts the process."""
+        """Set the folders to ``hide`` from submissions."""
         self._command = bubblewrap_command(tuple(map(Path, hide)))
         self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None

@@ -1,9 +1,8 @@
 """The notebook of a graded submission: the exercise with the student's answers and the findings.
 
 nbgrader's Formgrader shows it like the output of ``nbgrader autograde``; on Canvas it is the
-feedback, because Canvas returns a file under the name of the submission.  All cells except the
-answers are the master's, without its solutions and hidden tests.  A student's text appears only as
-source code and as plain text of outputs, which nbconvert escapes.
+feedback, because Canvas returns a file under the name of the submission.  A student's text appears
+only as source code and as plain text of outputs, which nbconvert escapes.
 """
 
 import json
