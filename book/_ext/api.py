@@ -1,8 +1,7 @@
 """The API reference, from the docstrings, in an environment without torch.
 
-Everything that building the book does not install is mocked; gradtrace imports a public name at its
-first use, so all of them are used meanwhile.  Names of other libraries stay plain text: linking
-them would take their inventories from the network.
+Everything that building the book does not install is mocked.  Names of other libraries stay plain
+text: linking them would take their inventories from the network.
 """
 
 import importlib
@@ -34,7 +33,7 @@ def import_public_names(app: Sphinx) -> None:
     with mock(app.config.autodoc_mock_imports):
         for package in map(importlib.import_module, PACKAGES):
             for name in package.__all__:
-                getattr(package, name)
+                getattr(package, name)  # gradtrace imports a public name at its first use
                 public.append(rf"{package.__name__}\.(.+\.)?{name}")
     app.config.nitpick_ignore_regex = [("py:.+", rf"(?!({'|'.join(public)})$).+")]
 

@@ -1,7 +1,6 @@
 """The directive ``{exercises}``: a table of the exercises, in the order of their chapters.
 
-The facts about an exercise stand at the beginning of its solution notebook, in the form that
-:data:`OPENING` requires; points are those of the test cells.
+The facts about an exercise stand at the beginning of its solution notebook (:data:`OPENING`).
 """
 
 import re

@@ -1,9 +1,8 @@
 """The record of runs on a GPU: ``{gpu-record}``, and a mark beside each statement that needs one.
 
-Both show ``book/gpu.yml``, which ``make gpu-check`` writes, so no mark and no figure is typed by
-hand.  A link to ``versions.md#gpu-PART`` becomes the mark of that part, such as "not run on a GPU";
-below a link that is a paragraph of its own, the figures of the part follow.  In Jupyter it is a
-link like any other.
+Both show ``book/gpu.yml``, which ``make gpu-check`` writes.  A link to ``versions.md#gpu-PART``
+becomes the mark of that part, such as "not run on a GPU"; below a link that is a paragraph of its
+own, the figures of the part follow.
 """
 
 from pathlib import Path

@@ -1,7 +1,6 @@
 """Two directives that print the ledger of claims on the book's pages.
 
-``{claims-summary}`` is a table with a row for each chapter, ``{claims-table}`` one with a row for
-each claim, so no count and no verdict is typed by hand.
+``{claims-summary}`` has a row for each chapter, ``{claims-table}`` one for each claim.
 """
 
 from collections import Counter

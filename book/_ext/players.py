@@ -4,9 +4,8 @@ A notebook stores the front end with its first player.  On the site it is a file
 the browser's cache keeps for all pages.  It is a classic script, since a browser loads no module
 from a page that was opened as a file.
 
-``[words](#play:FUNCTION:after=9)`` links into a player of the page.  A page with questions gets a
-place for the sum of the answers, which the front end fills.  Folded content below a question is
-unfolded by the front end once there is an answer, or by ``_static/folds.js`` below a quiz.
+``[words](#play:FUNCTION:after=9)`` links into a player of the page.  The front end unfolds content
+below a question once there is an answer, and ``_static/folds.js`` that below a quiz.
 """
 
 import html

@@ -101,17 +101,14 @@ def bootstrap(wheels: Iterable[str]) -> str:
 
 
 def with_bootstrap(notebook: str, address: Address | None) -> str:
-    """Return a notebook with the bootstrap cell before its other code, hidden in the book.
-
-    If the notebook has the cell, only its source is replaced: it prints nothing if the package is
-    installed, so the stored outputs stay right.
-    """
+    """Return a notebook with the bootstrap cell before its other code, hidden in the book."""
     read = nbformat.reads(notebook, as_version=4)
     source = bootstrap(address.wheels if address else ())
     first = next(i for i, cell in enumerate(read.cells) if cell.cell_type == "code")
     if read.cells[first].id == "bootstrap":
         if read.cells[first].source == source:
             return notebook
+        # It prints nothing if the package is installed, so the stored outputs stay right.
         read.cells[first].source = source
     else:
         cell = nbformat.v4.new_code_cell(source, id="bootstrap", metadata={"tags": ["remove-cell"]})

@@ -1,7 +1,4 @@
-"""Cells of a notebook as source code: the names they define, and the parts that an answer needs.
-
-Nothing is run here; cells that are too long or not Python are skipped.
-"""
+"""Read cells of a notebook without running them: what they define, and what an answer needs."""
 
 import ast
 import builtins
@@ -28,7 +25,7 @@ class Source(NamedTuple):
     """A source as Python reads it, and its syntax tree; None if Python cannot read it."""
 
     text: str
-    tree: ast.Module | None
+    tree: ast.Module | None  # cached: do not change it
 
 
 def read(source: str) -> Source:

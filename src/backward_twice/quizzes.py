@@ -4,9 +4,8 @@ A quiz is displayed as a form that replies in the page, with or without a kernel
 styles are part of the output.  A single question is a prediction about a program that no player can
 trace; several questions end a page.
 
-The package jupyterquiz (2.9.6) is not used, because its right answers are typed, its replies are
-not announced to screen readers, each run gives its elements new random names, and formulas load a
-script from a CDN.
+The package jupyterquiz (2.9.6) is not used: its right answers are typed, its replies are not
+announced to screen readers, its elements get random names, and formulas load a script from a CDN.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,9 @@
 """Insert broken code as the starter of an exercise, which nbgrader alone cannot do.
 
-nbgrader replaces a solution by a stub that raises.  An exercise of the kind *repair this* begins
-with code to repair instead.  In the solution notebook that code has its own cell, which is
-executed, so that its error is shown; the answer cell names that cell in its metadata (``"starter":
-"<cell id>"``).  ``nbgrader_config.py`` puts :class:`ClearSolutionsKeepStarters` in the place of
-nbgrader's own step.
+nbgrader replaces a solution by a stub that raises, but an exercise of the kind *repair this* begins
+with code to repair.  In the solution notebook that code has its own cell, which is executed, so
+that its error is shown; the answer cell's metadata names it (``"starter": "<cell id>"``).
+``nbgrader_config.py`` installs the class below.
 """
 
 from typing import Any

@@ -12,10 +12,7 @@ _MOST_REPLIES = 3
 
 
 def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str]) -> list[str]:
-    """Return the replies of the misconceptions that give the same results as an answer.
-
-    Each draw has its text of :meth:`.Task.observe` and of :meth:`.Task.inputs`.
-    """
+    """Return the replies of misconceptions that give the results ``observed`` for ``inputs``."""
     try:
         draws = [(loads(text), case) for text, case in zip(observed, inputs, strict=True)]
     except ValueError:

@@ -1,7 +1,6 @@
 """Exercise ``retained_bytes``: predict and measure a graph's bytes, and those held after a loop.
 
-All right results are measured.  For predictions, the batch is too large for any machine, and the
-bytes of two rows are multiplied.
+Right results are measured; for predictions, on two rows of a batch that is too large to run.
 """
 
 from itertools import product

@@ -1,7 +1,4 @@
-"""Exercise ``runs_again``: how many lines of a checkpointed part each backward call runs.
-
-Some programs are redrawn until they distinguish a misconception from the right answer.
-"""
+"""Exercise ``runs_again``: how many lines of a checkpointed part each backward call runs."""
 
 from functools import partial
 
@@ -42,6 +39,7 @@ def _is_so(tells, program):
 
 
 def _draw(draws):
+    """Draw programs that distinguish misconceptions from the right answer."""
     return [drawn_until(partial(_is_so, tells), lambda: _draw_any(draws)) for tells in _TELL]
 
 

@@ -1,9 +1,8 @@
 """A question of an exercise: its task, its inputs, and how an answer is judged.
 
-Inputs are drawn from a seed, the answer is called with them (:attr:`Task.run`), and its result,
-plain data, is compared with the right one (:meth:`Task.right`).  In the notebook all of this
-happens in one process (:func:`check`); the grader draws other inputs, calls the answer in a sandbox
-and judges outside it.
+Inputs are drawn from a seed, and the result of an answer is compared with the right one.  In the
+notebook all of this happens in one process (:func:`check`); the grader draws other inputs, calls
+the answer in a sandbox and judges outside it.
 """
 
 import importlib
@@ -84,10 +83,7 @@ class Task:
             return self.expect(**loads(inputs))
 
     def findings(self, observed: str, inputs: str) -> list[Finding]:
-        """Judge the results; return at least one finding.
-
-        ``observed`` is not trusted; ``inputs`` must come from :meth:`inputs`.
-        """
+        """Return at least one finding; ``observed`` is not trusted, but ``inputs`` must be."""
         try:
             results = _results(observed)
         except ValueError as error:
@@ -158,10 +154,8 @@ _LIBRARIES = tuple(
 
 
 def is_learners(file: str) -> bool:
-    """Whether a file belongs to neither the course, PyTorch, gradtrace nor Python's library.
-
-    Outside a virtual environment, Python's library contains the installed packages, too.
-    """
+    """Whether a file belongs to neither the course, PyTorch, gradtrace nor Python's library."""
+    # Outside a virtual environment, Python's library contains the installed packages, too.
     return not file.startswith((*_LIBRARIES, "<frozen"))
 
 

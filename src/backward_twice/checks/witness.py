@@ -1,7 +1,6 @@
 """Observations of a running answer: how often a module ran, and how much its graphs saved.
 
-An answer may get the right values without the work that the question asks for.  These observations
-are made in the learner's own process, so an answer that means to deceive can falsify them.
+They are made in the learner's own process, so an answer that means to deceive can falsify them.
 """
 
 from contextlib import contextmanager, nullcontext

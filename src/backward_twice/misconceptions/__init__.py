@@ -8,8 +8,6 @@ wrong.  The lines below it change the answer cell of the stored solution:
 - ``-line`` keeps the answer up to that line, and deletes the line;
 - ``-...`` deletes all lines up to the next one that is named, or to the end;
 - ``+line`` adds a line.
-
-No check may give a misconception a point, and a wrong answer with the same result gets its reply.
 """
 
 import json
