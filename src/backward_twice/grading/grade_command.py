@@ -99,11 +99,7 @@ def _positive(text: str) -> int:
 
 @dataclass
 class Grading:
-    """The state of a grading: its settings, masters, class list, journal and progress.
-
-    ``changes`` has a line for each result whose points differ from those of the last grading;
-    ``done`` of the ``chosen`` submissions are stored.
-    """
+    """The state of a grading: its settings, masters, class list, journal and progress."""
 
     options: argparse.Namespace
     masters: dict[str, Master]
@@ -112,9 +108,9 @@ class Grading:
     reader: Reader
     roster: Roster | None = None
     extensions: dict[Key, timedelta] = field(default_factory=dict)
-    changes: list[str] = field(default_factory=list)
-    chosen: int = 0
-    done: int = 0
+    changes: list[str] = field(default_factory=list)  # a line for each score that has changed
+    chosen: int = 0  # submissions to grade
+    done: int = 0  # of these, the stored ones
 
     @cached_property
     def limits(self) -> Json:
@@ -150,10 +146,9 @@ class Grading:
         return [self.draws.digest, repr(sorted(self.limits.items()))]
 
     def pending(self, folders: list[SubmissionFolder]) -> Iterator[tuple[tuple[str, Json], Json]]:
-        """Yield the submissions that are still to be graded, as jobs for workers.
+        """Yield the submissions still to be graded as jobs for workers; store the other results.
 
-        Each job has a tag: the digest of its result, and the submission's notes and time.  The
-        result of a submission that cannot be read, or is already graded, is stored at once.
+        Each job has a tag: the digest of its result, and the submission's notes and time.
         """
         settings = {"limits": self.limits, "hide": self.hidden}
         for folder in folders:

@@ -103,8 +103,7 @@ def write_class(
     """Write ``class.csv``: each student's points in each of the exercises ``max_points``.
 
     A cell is empty if nothing was handed in, or two submissions are the same person's.  ``rows``
-    are those of ``grades.csv`` except groups'.  Return warnings for the teacher: who is not in the
-    class list, and who handed in an exercise twice.
+    are those of ``grades.csv`` except groups'.  Return warnings for the teacher.
     """
     points: dict[Person | str, dict[str, list[Row]]] = {}
     for result_row in rows:

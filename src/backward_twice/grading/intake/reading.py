@@ -20,10 +20,9 @@ class Reader(Limited):
         self._masters = masters
 
     def read(self, assignment: str, opened: Callable[[], Handed]) -> tuple[Answers, Json]:
-        """Open a submission by ``opened()``, as :meth:`.Limited.call` does; rebuild its answers.
+        """Open a submission by ``opened()``; return its rebuilt answers, and its notes and time.
 
-        Returns the answers, and what the submission's result says about it: notes and time.  Raises
-        Rejected if it cannot be graded, or if reading it takes too much time or memory.
+        Raises Rejected if it cannot be graded, or if reading it takes too much time or memory.
         """
         parts = self.call(partial(_rebuilt, opened, assignment, self._masters))
         sources = {name: tuple(cells) for name, cells in parts["sources"].items()}

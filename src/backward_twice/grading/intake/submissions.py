@@ -57,15 +57,11 @@ class SubmissionFolder:
 
 @dataclass(frozen=True)
 class Handed:
-    """The cells of a submission's notebook, and remarks on it.
-
-    ``timestamp`` is when it was handed in, in ISO 8601, in UTC without zone, as nbgrader's
-    gradebook keeps it.
-    """
+    """The cells of a submission's notebook, remarks on it, and when it was handed in."""
 
     cells: list[dict[str, Any]]
     notes: tuple[str, ...]
-    timestamp: str | None
+    timestamp: str | None  # ISO 8601, in UTC without zone, as nbgrader's gradebook keeps it
 
 
 def shown(name: str) -> str:
@@ -88,10 +84,7 @@ def in_words(error: OSError, place: str | os.PathLike[str]) -> str:
 
 
 def entries(folder: str | int) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder, given as path or descriptor, without the hidden ones.
-
-    Raises Rejected if there are too many to look at.
-    """
+    """Return a folder's visible entries, by path or descriptor; raise Rejected for too many."""
     with os.scandir(folder) as iterator:
         visible = list(
             islice((entry for entry in iterator if not hidden(entry.name)), MAX_ENTRIES + 1)

@@ -65,11 +65,7 @@ class Workers(AbstractContextManager):
 def run(
     workers: Workers, jobs: Iterable[Tagged], task: Callable[[Json], Json] = grade
 ) -> Iterator[Tagged]:
-    """Run the jobs, and yield the tag and the result of each when it ends.
-
-    The next job is requested only when a worker needs it.  Raises GradingError if a worker cannot
-    grade.
-    """
+    """Run the jobs, yield their tags and results; raise GradingError if a worker cannot grade."""
     slow: list[tuple[Any, Json, Json]] = []
     failures: list[Tagged] = []
     for tag, job, result in _results(workers, iter(jobs), task, _JOBS_EACH * workers.number):

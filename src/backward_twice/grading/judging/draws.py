@@ -70,10 +70,9 @@ class Draws:
 
 
 def read_draws(out: Path, private: Path | None, masters: Mapping[str, Master]) -> Draws:
-    """Read the secret, which is created if it is missing, and the private variants.
+    """Read the secret, which is created if missing, and the private variants, each tried once.
 
-    Raises GradingError if the secret is damaged, or if the private folder or one of its functions
-    cannot be used; each function is tried once.
+    Raises GradingError if the secret, the private folder or one of its functions cannot be used.
     """
     secret = _kept_secret(out)
     if private is None:

@@ -145,8 +145,7 @@ _SENT = ("kind", "source", "question", "draws")
 def judged(job: Json, results: list[StepResult]) -> Json:
     """Judge the results of the job's steps, in their order; the job has its inputs (:func:`drawn`).
 
-    If one of the master's own cells fails first, the result is that of :func:`failed`.  A result is
-    marked ``slow`` if a step exceeded its wall-clock time, which other jobs may have caused.
+    A result is ``slow`` if a step exceeded its wall-clock time, which other jobs may have caused.
     """
     for step, reply in zip(job["steps"], results, strict=True):
         if step["kind"] == "question" or step["answer"] is not None:

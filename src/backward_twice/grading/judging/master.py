@@ -34,28 +34,22 @@ class GivenCell:
 
 @dataclass(frozen=True)
 class AnswerCell:
-    """A cell that the learner writes; ``defines`` are the names that questions ask for, else all.
-
-    ``cell_id`` is the notebook cell's own id, which survives where nbgrader's metadata does not.
-    """
+    """A cell that the learner writes."""
 
     id: str
-    cell_id: str
-    defines: tuple[str, ...]
+    cell_id: str  # the notebook cell's own id, which survives where nbgrader's metadata does not
+    defines: tuple[str, ...]  # the names that questions ask for; if none asks, all
 
 
 @dataclass(frozen=True)
 class QuestionCell:
-    """A test cell: its id, the question it asks (``"<exercise>.<question>"``), its points.
-
-    ``answer`` is the id of the answer cell that is asked, ``title`` the heading above it.
-    """
+    """A test cell."""
 
     id: str
-    question: str
+    question: str  # "<exercise>.<question>"
     points: float
-    answer: str
-    title: str
+    answer: str  # the id of the answer cell that is asked
+    title: str  # the heading above it
 
 
 @dataclass(frozen=True)
@@ -87,14 +81,11 @@ class Master:
 
 @dataclass(frozen=True)
 class Answers:
-    """The sources of a submission's answer cells, in order, by the answer's id.
-
-    ``missing`` has the reason for each missing answer; ``notes`` are for teacher and student.
-    """
+    """The sources of a submission's answer cells, in order, by the answer's id."""
 
     sources: Mapping[str, tuple[str, ...]]
-    missing: Mapping[str, str]
-    notes: tuple[str, ...]
+    missing: Mapping[str, str]  # the reason for each missing answer
+    notes: tuple[str, ...]  # for teacher and student
 
     @property
     def digest(self) -> str:
@@ -120,9 +111,8 @@ def read_masters(solutions: Path) -> dict[str, Master]:
 def read_master(path: Path) -> Master:
     """Read the master at ``path``.
 
-    Raises:
-        GradingError: it is not a notebook, it has no test cell, or a test cell asks no question
-            that exists, or for a name that no answer cell before it defines.
+    Raises GradingError if it is not a notebook, it has no test cell, or a test cell asks no
+    question that exists, or for a name that no answer cell before it defines.
     """
     # Not where only read masters arrive: these take longer than all the rest.
     import nbformat

@@ -38,23 +38,14 @@ _CANVAS_TEXT = re.compile(r"(.+?)_(LATE_)?(\d+)_(?:text|link)\.html")
 
 @dataclass(frozen=True)
 class File:
-    """A file of a download: its student, and its name without the platform's additions.
+    """A file of a download: its student, and its name without the platform's additions."""
 
-    Attributes:
-        path: its path in the download, with ``/`` between the parts.
-        student: the name that the platform gives.
-        number: the platform's number of the student, text of digits, or "".
-        name: the file's own name, preceded by the student's subfolders.
-        key: identifies the submission when feedback is uploaded.
-        late: whether the platform marks it as late.
-    """
-
-    path: str
-    student: str
-    number: str
-    name: str
-    key: str = ""
-    late: bool = False
+    path: str  # its path in the download, with ``/`` between the parts
+    student: str  # the name that the platform gives
+    number: str  # the platform's number of the student, text of digits, or ""
+    name: str  # the file's own name, preceded by the student's subfolders
+    key: str = ""  # identifies the submission when feedback is uploaded
+    late: bool = False  # whether the platform marks it as late
 
 
 @dataclass(frozen=True)
@@ -67,10 +58,7 @@ class Download:
 
 
 def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
-    """Recognise the platform of a download, and the student of each file, by the files' paths.
-
-    ``root`` is the name of the folder or archive itself.
-    """
+    """Recognise the platform and each file's student by the paths; ``root`` names the download."""
     paths = sorted(paths)
     visible = [path for path in paths if not _hidden(path)]
     lost = [path for path in paths if _hidden(path) and not _is_nobodys(path)]

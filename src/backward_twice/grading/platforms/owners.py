@@ -29,9 +29,9 @@ class Owners:
 
     roster: Roster
     people: People
-    listed: Mapping[Person, Identity]
+    listed: Mapping[Person, Identity]  # of the persons in the class list
     collected: Mapping[str, Collected]
-    problems: Sequence[str] = ()
+    problems: Sequence[str] = ()  # warnings for the teacher
 
     def person(self, key: Key) -> Person | None:
         """Return the person in the class list whose submission this is, if there is exactly one."""

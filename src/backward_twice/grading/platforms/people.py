@@ -42,19 +42,12 @@ _BETWEEN = "; "
 
 @dataclass
 class Identity:
-    """A row of the file of identities, for a person or for a folder.
+    """A row of the file of identities, for a person or for a folder."""
 
-    Attributes:
-        student: the name of the folder.
-        marks: what identifies the person: the values of each kind, the names, and the names that
-            are shared with somebody in the same class list.
-        same_as: "" for a person; for a folder, and for a row that turned out to be another
-            person's, the ``student`` of that person, with a question mark until the teacher has
-            confirmed it.
-    """
-
-    student: str
+    student: str  # the name of the folder
+    # By kind: identifiers, names, and names that are shared with somebody in the same class list.
     marks: dict[str, list[str]] = field(default_factory=dict)
+    # "" for a person; else the ``student`` of the person whose row this is, with "?" for a guess.
     same_as: str = ""
 
     @property
@@ -89,15 +82,12 @@ class Identity:
 
 @dataclass(frozen=True)
 class Handle:
-    """A platform's name and number for the owner of a submission.
-
-    ``is_unique`` says that no other submission in the download has this name.
-    """
+    """A platform's name and number for the owner of a submission."""
 
     platform: str
     name: str
     number: str = ""
-    is_unique: bool = False
+    is_unique: bool = False  # whether no other submission in the download has this name
 
 
 @cache
@@ -118,11 +108,7 @@ class People:
         return (row for row in self.rows.values() if not row.same_as)
 
     def add_list(self, roster: Roster) -> tuple[dict[Person, Identity], list[str]]:
-        """Add the persons of a class list, and find the identity of each.
-
-        Returns:
-            the identity of each listed person, unless none is found or two have the same; warnings.
-        """
+        """Add a class list; return each person's identity, unless it is shared, and warnings."""
         names = Counter(words(person.name) for person in roster.people)
         values = Counter(mark for person in roster.people for mark in _folded_marks(person))
         earlier_rows = {*self.rows}
@@ -243,10 +229,7 @@ class People:
             del self.rows[folder]
 
     def person(self, folder: str, handle: Handle) -> Identity | None:
-        """Return the person to whom the folder belongs, if there is exactly one.
-
-        ``handle`` is the platform's for its owner, or else one made from the folder's name.
-        """
+        """Return the one person to whom the folder or its owner's handle belongs, if any."""
         row = self.rows.get(folder)
         if row and row.is_confirmed and not row.identifiers:
             return self._one([self.rows[row.same_as]])
@@ -305,10 +288,7 @@ def _parts(row: Identity) -> set[str]:
 
 
 def read_people(submissions: Path) -> People:
-    """Read the identities from the folder of submissions; without a file there are none.
-
-    Raises GradingError if the file cannot be read, or contradicts itself.
-    """
+    """Read the identities, if any; raise GradingError if the file is damaged or contradictory."""
     path = submissions / PEOPLE
     try:
         text = path.read_text(encoding="utf-8-sig")

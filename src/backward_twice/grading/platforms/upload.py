@@ -23,16 +23,12 @@ _FOLDER = ".collected"
 
 @dataclass
 class Collected:
-    """The origin of an exercise's submissions, by the names of the students' folders.
-
-    ``keys`` are the platform's keys of the submissions, ``late`` the folders that it marks as late,
-    and ``students`` its name and number for each student.
-    """
+    """The origin of an exercise's submissions, by the names of the students' folders."""
 
     platform: str = FOLDER
-    keys: dict[str, str] = field(default_factory=dict)
-    late: list[str] = field(default_factory=list)
-    students: dict[str, tuple[str, str]] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)  # the platform's keys of the submissions
+    late: list[str] = field(default_factory=list)  # the folders that it marks as late
+    students: dict[str, tuple[str, str]] = field(default_factory=dict)  # its name and number
 
     @property
     def folders(self) -> dict[tuple[str, str], str]:
