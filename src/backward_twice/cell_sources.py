@@ -32,7 +32,6 @@ def read(source: str) -> Source:
     """Read a source, without lines of IPython magic if Python cannot read it otherwise.
 
     The source is not trusted: it is parsed but not compiled, and deep nesting raises no exception.
-    The tree is cached: do not change it.
 
     >>> read("def f(:").tree is None, read("%%time\\nx = 1").text, read("x = (7\\n     % 2)").text
     (True, 'pass\\nx = 1', 'x = (7\\n     % 2)')
