@@ -3,8 +3,7 @@
 Everything that the teacher may have to correct is checked first: masters, private folder, output
 folder, gradebook, sandbox.  Then each submission that is not in the journal yet is read, rebuilt,
 graded, and written to the journal immediately.  Gradebook, tables and feedback are created from the
-journal at the end.  So grading may be interrupted anywhere and continued, and grading twice changes
-nothing.
+journal at the end.  So grading may be interrupted and continued, and grading twice changes nothing.
 
 Exit codes: 0, every submission has a row; 2, the teacher must correct something; 130, interrupted.
 """

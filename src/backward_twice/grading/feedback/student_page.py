@@ -76,10 +76,7 @@ def _listed(findings: list[Json]) -> Json:
 
 
 def write_page(folder: Path, result: Json, master: Master, said: Sequence[str]) -> None:
-    """Write a result's feedback to ``folder/<student>/<assignment>/<assignment>.html``.
-
-    Raises ValueError if the student's name cannot be the name of a folder.
-    """
+    """Write ``<student>/<assignment>/<assignment>.html``; raise ValueError for an unusable name."""
     student, assignment = result["student"], result["assignment"]
     if student in ("", ".", "..") or "/" in student or "\0" in student:
         raise ValueError(f"{student!r} is no name of a folder")

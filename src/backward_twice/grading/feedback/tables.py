@@ -6,9 +6,6 @@ class list, so that the platform of the list can import it.  Canvas wants ``Stud
 ``Section`` in front and may have a row of points possible (lib/gradebook_importer.rb in
 github.com/instructure/canvas-lms); Moodle takes any columns and asks which is which
 (docs.moodle.org, "Grade import").
-
-All data from students is text here: no cell, and no part after a character that may end a cell in a
-spreadsheet, begins with a sign that makes it a formula.
 """
 
 import csv

@@ -7,8 +7,7 @@ plot, no training, and no setting that would affect the whole notebook.
 An answer cell is recognised by its grade id; without metadata, by the cell's own id; without that,
 by the name that it defines.  If a cell was split or copied, several cells have its id: they run in
 the notebook's order, joined into one if only the whole is valid Python.  Some front ends give the
-second part of a split cell no id: it is recognised because it is not valid Python without the
-first.
+second part of a split cell no id: it is recognised because it is not valid Python by itself.
 """
 
 import re

@@ -1,8 +1,7 @@
 """Read submissions, folders in which one notebook counts, without trusting their content.
 
 A file is opened without following links and without waiting (a FIFO would block), checked through
-the open descriptor, and read up to a limit.  Only JSON lists, objects and text are used.  The
-folders and their owners are found by :mod:`backward_twice.grading.platforms`.
+the open descriptor, and read up to a limit.  Only JSON lists, objects and text are used.
 """
 
 import errno

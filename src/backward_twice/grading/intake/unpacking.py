@@ -30,10 +30,7 @@ Content = tuple[bytes, int]
 
 
 def listed(download: Path) -> list[str]:
-    """Return the paths of a download's files, with ``/`` as the separator.
-
-    Raises GradingError if it is not a download, or has too many files.
-    """
+    """Return the paths of a download's files; raise GradingError if it is none, or has too many."""
     if download.is_dir():
         return _walked(download)
     if not download.exists():

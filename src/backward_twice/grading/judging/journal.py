@@ -2,8 +2,7 @@
 
 A later line of the same student and assignment replaces the earlier ones, which stay as the history
 of the score; a line that says ``dropped`` removes all of them.  An incomplete last line, left when
-the grader was killed, is deleted.  Memory holds only an index of the lines, so that a large class
-takes little.
+the grader was killed, is deleted.  As classes are large, memory holds only an index of the lines.
 """
 
 import fcntl

@@ -2,8 +2,7 @@
 
 ``SUBMISSIONS/people.csv`` has for each person the name of the folder, which never changes, and what
 identifies the person in class lists and on platforms: name, address, login, number, Canvas's
-number, Moodle's numbers (a different one in each assignment) and GitHub account.  Later lists add
-to it.
+number, Moodle's numbers (a different one in each assignment) and GitHub account.
 
 A person is recognised by an equal identifier of the same kind, or by a name that no other person
 has, never by a part of an address or account.  The folder of somebody who is not recognised has a

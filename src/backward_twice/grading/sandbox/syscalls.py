@@ -20,8 +20,7 @@ make others wait for files that they share with the submission; ``inotify``, key
 are counted for the user who grades.
 
 To allow one more: find its name with ``strace -f`` (``book/promises.md`` says how), read its manual
-(what does it allocate, whom can it block, whom can it reach?), and add it here, with its arguments
-if they matter.
+(what does it allocate, whom can it block or reach?), and add it here, with its arguments if needed.
 """
 
 import fcntl

@@ -174,10 +174,7 @@ def _prepared(gradebook: api.Gradebook, master: Master) -> _Cells:
 
 @contextmanager
 def open_gradebook(path: Path, masters: Mapping[str, Master]) -> Iterator[Grades]:
-    """Open the gradebook at ``path``, with the masters' assignments in it.
-
-    Raises GradingError if it cannot be written, or has test cells that a master lacks.
-    """
+    """Open a gradebook with the masters' assignments; raise GradingError if it cannot take them."""
     api.app_log.setLevel(logging.CRITICAL)  # messages replace its tracebacks, below
     gradebook = None
     folders = [sysconfig.get_path("scripts"), os.environ.get("PATH", "")]
