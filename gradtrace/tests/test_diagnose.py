@@ -599,6 +599,21 @@ def test_an_error_of_autograd_inside_a_functions_backward_is_diagnosed_as_such(r
     assert (found.cause, _line(found.raised_at)) == ("leaf_inplace", 17)
 
 
+def test_memory_that_runs_out_in_a_second_run_is_not_a_changed_state(run):
+    program = """
+from torch.utils.checkpoint import checkpoint
+runs = []
+def block(x):
+    runs.append(1)
+    if len(runs) > 1:
+        raise RuntimeError(MESSAGE)
+    return x.exp()
+checkpoint(block, torch.ones(3, requires_grad=True), use_reentrant=False).sum().backward()
+"""
+    assert run(_HEAD + program.replace("MESSAGE", "'not enough memory'"))[1] is None
+    assert run(_HEAD + program.replace("MESSAGE", "'no'"))[1].cause == "checkpoint_raises"
+
+
 BY_HAND = """
 net = nn.Linear(4, 1)
 log_sigma = torch.zeros(1, requires_grad=True)

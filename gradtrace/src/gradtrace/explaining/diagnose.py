@@ -46,8 +46,11 @@ def failure(
         return None
     is_known = isinstance(error, _KINDS if call is None else RuntimeError)
     family, cause = family_of(str(error)) if is_known else (None, None)
-    if family is None and call is not None and function.node_that_raised(error) is not None:
-        family = "function"
+    if family is None and call is not None:
+        if function.node_that_raised(error) is not None:
+            family = "function"
+        elif function.raised_again(error):
+            family, cause = "unsupported", "checkpoint_raises"
     if family is None:
         return None
     raised_at, frame = where_raised(error)

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import dropwhile
 from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any
@@ -31,6 +32,13 @@ def node_that_raised(error: BaseException) -> Any:
         elif node is not None:
             return node if is_users(frame.f_code) else None
     return node if isinstance(error, TypeError) else None  # its parameters did not fit
+
+
+def raised_again(error: BaseException) -> bool:
+    """Whether a checkpoint's function raised this in its second run, not for lack of memory."""
+    frames = (frame.f_code for frame, _ in walk_tb(error.__traceback__))
+    second_run = dropwhile(lambda code: code.co_filename != _torch.CHECKPOINT_FILE, frames)
+    return any(map(is_users, second_run)) and "memory" not in str(error)
 
 
 def outside_of_backward(frame: FrameType | None) -> FrameType | None:
