@@ -614,6 +614,17 @@ checkpoint(block, torch.ones(3, requires_grad=True), use_reentrant=False).sum().
     assert run(_HEAD + program.replace("MESSAGE", "'no'"))[1].cause == "checkpoint_raises"
 
 
+def test_out_of_a_factory_function_switches_requires_grad_off_and_copy_does_not(run):
+    weight = torch.nn.Parameter(torch.zeros(3))
+    _, found, _ = run(_HEAD + "torch.arange(3.0, out=nn.Parameter(torch.zeros(3)))")
+    assert "x.copy_(values) under torch.no_grad()" in found.otherwise
+    with torch.no_grad():
+        weight.copy_(torch.arange(3.0))
+        assert weight.requires_grad
+        torch.arange(3.0, out=weight)
+    assert not weight.requires_grad
+
+
 BY_HAND = """
 net = nn.Linear(4, 1)
 log_sigma = torch.zeros(1, requires_grad=True)
