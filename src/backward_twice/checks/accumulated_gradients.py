@@ -1,4 +1,8 @@
-"""Exercise ``accumulated_gradients``: which gradients add up, and a mean over unequal pieces."""
+"""Exercise ``accumulated_gradients``: which gradients add up, and a mean over unequal pieces.
+
+The losses of a program have unit vectors as gradients, so the result counts how often each was
+added.
+"""
 
 import torch
 from torch import nn
@@ -31,7 +35,7 @@ def _draw_programs(draws):
 
 
 def _program(lines):
-    """Return a program of two losses and these lines; their unit gradients count the additions."""
+    """Return a program that defines two losses with unit gradients, and then runs these lines."""
     return "\n".join(["x = torch.ones(2, requires_grad=True)", "loss1, loss2 = x**2 / 2", *lines])
 
 

@@ -1,7 +1,10 @@
 """Exercise ``custom_function``: a Function with its own ``backward``, differentiated again.
 
-The Function is applied twice in one graph, so the two calls must not share what they save.  The
-gradient that arrives depends on the inputs, so a missing term is silent and does not raise.
+Value, gradient and gradient of the gradient are compared.  The Function is applied twice in one
+graph, so the two calls must not share what they save.  The gradient that arrives depends on the
+inputs, so a missing term is silent and does not raise.  In the graph it must be one node of a
+Function, neither several operations that autograd records nor an operation of PyTorch that has one
+node.
 """
 
 from functools import partial

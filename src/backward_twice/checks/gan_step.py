@@ -1,7 +1,8 @@
 """Exercise ``gan_step``: a generator that is trained through a discriminator, each by its own loss.
 
 Several rounds are run, so that a gradient left over from one of them changes the weights of the
-next.  The generator has a batch norm, whose running mean moves with every forward pass.
+next.  The generator has a batch norm, whose running mean moves with every forward pass, and its
+runs are counted.
 """
 
 import torch

@@ -1,7 +1,8 @@
 """Exercise ``gradient_penalty``: training through a gradient.
 
 ``retain_graph`` in place of ``create_graph`` raises nothing if the penalty is added to another
-loss, so only the weights reveal it.  Float64 is used because second derivatives may cancel.
+loss, so only the weights reveal it.  Both questions compute in float64: second derivatives may
+cancel.
 """
 
 import torch

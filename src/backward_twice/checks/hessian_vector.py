@@ -1,7 +1,9 @@
 """Exercise ``hessian_vector``: products with a Hessian, from one graph that must live long enough.
 
-In the first question each product costs 3 to 6 times the operations of a call, and the whole
-Hessian 16 times or more.  The second uses float64: a curvature's terms may nearly cancel.
+The function of the first question has so many inputs that each product costs 3 to 6 times the
+operations of a call, and the whole Hessian 16 times or more.  The second question passes a loss
+with its graph, which an answer cannot recompute, in float64, because the terms of a curvature may
+nearly cancel.
 """
 
 import torch

@@ -1,4 +1,9 @@
-"""Exercise ``kept_gradients``: the values that a reference to ``.grad`` has later."""
+"""Exercise ``kept_gradients``: the values that a reference to ``.grad`` has later.
+
+Some programs are redrawn until a certain event follows a stored reference: a plain backward call,
+one with ``create_graph``, a gradient set to zero, or a gradient set to None; one program until a
+call with ``create_graph`` adds to a gradient whose sum is stored.
+"""
 
 import re
 from functools import partial

@@ -1,7 +1,9 @@
 """Exercise ``memory_hunt``: a training loop whose memory grows, and the references that cause it.
 
-An answer sees a trainer's stored values, but not their habits, so it has to measure.  In the loop
-to repair, three references keep each graph of a validation alive, so all three must go.
+A drawn trainer stores values of each step under several names.  The habit of each name decides
+whether it keeps the graphs of earlier steps alive; an answer sees only the object and has to
+measure.  The loop to repair validates with a graph, and three references keep each of these graphs
+alive, so all three must go.
 """
 
 import weakref

@@ -1,4 +1,7 @@
-"""Exercise ``moving_window``: a buffer overwritten in place; its older rows enter the loss."""
+"""Exercise ``moving_window``: a buffer overwritten in place, whose older rows enter the loss.
+
+The older rows are constants of the loss; only the new row has a gradient.
+"""
 
 import torch
 

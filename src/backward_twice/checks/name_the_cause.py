@@ -1,7 +1,8 @@
 """Exercise ``name_the_cause``: random small programs, and the line where each one fails.
 
-A failure began at the line whose mistake alone makes the program fail, and whose correction alone
-mends it.  Programs without such a line are not used.  Only programs drawn here are run.
+The right answers are found by running the programs.  The failure began at a line if the program
+fails with the mistake of this line alone, and succeeds with only this line corrected.  Programs
+without such a line are not used.  Only programs that were drawn here are run.
 """
 
 from contextlib import suppress

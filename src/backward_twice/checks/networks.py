@@ -1,4 +1,8 @@
-"""Small networks of the questions.  A batch norm needs float64: its divisor may be small."""
+"""The small networks of the questions.
+
+A question with a batch norm computes in float64, because over few rows it may divide by a small
+number.
+"""
 
 from collections.abc import Iterable, Sequence
 

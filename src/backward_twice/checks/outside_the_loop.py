@@ -1,7 +1,8 @@
 """Exercise ``outside_the_loop``: which loop must contain a value computed from a parameter.
 
 With one loop, a weight computed too early raises, and one returned too early is a step old.  With
-two loops, a sample drawn too often leads to other weights, because it comes from a generator.
+two loops, the sample comes from a generator, so drawing it too often leads to other weights.  The
+amount of data that the graphs of wide chunks save shows whether each chunk has a backward call.
 """
 
 import torch

@@ -1,7 +1,9 @@
 """Exercise ``own_losses_only``: an actor and its critic, each by the gradient of its own loss.
 
-The actor's loss goes through the critic, whose running mean moves with each forward pass.  The
-first update begins with leftover gradients, so that one in a wrong ``.grad`` changes the weights.
+The actor's loss goes through the critic.  Three updates are run, the first with gradients left over
+from before, so that a gradient in the wrong ``.grad`` changes the weights.  The critic has a batch
+norm, whose running mean moves with each forward pass, and its runs are counted, which shows how
+often it has rated.
 """
 
 import torch

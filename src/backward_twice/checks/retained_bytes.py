@@ -1,6 +1,8 @@
 """Exercise ``retained_bytes``: predict and measure a graph's bytes, and those held after a loop.
 
-Right results are measured; for predictions, on two rows of a batch that is too large to run.
+All right results are measured: the drawn network is built and run, and ``gradtrace`` reads its
+graph.  For predictions, the batch is too large for any machine, and the bytes of two rows are
+multiplied.
 """
 
 from itertools import product

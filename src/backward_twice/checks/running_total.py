@@ -1,6 +1,7 @@
 """Exercise ``running_total``: a loss divided by its running mean, and the graph of a total.
 
-In the graph, the mean's old part makes backward raise, and its new part trains other weights.
+The loss is divided by its own running mean.  An answer that leaves the mean in the graph raises
+because of its old part, or, if only that is detached, trains other weights because of the new part.
 """
 
 from functools import partial

@@ -1,4 +1,9 @@
-"""Exercise ``runs_again``: how many lines of a checkpointed part each backward call runs."""
+"""Exercise ``runs_again``: how many lines of a checkpointed part each backward call runs.
+
+Some programs are redrawn until they distinguish a misconception from the right answer: they have
+lines after the last one that saves, a retained or plain call before another, or a part that saves
+nothing.
+"""
 
 from functools import partial
 
@@ -39,7 +44,6 @@ def _is_so(tells, program):
 
 
 def _draw(draws):
-    """Draw programs that distinguish misconceptions from the right answer."""
     return [drawn_until(partial(_is_so, tells), lambda: _draw_any(draws)) for tells in _TELL]
 
 

@@ -1,7 +1,10 @@
 """Exercise ``shared_trunk``: which backward calls must retain the graph, and what stays alive.
 
-A program is networks that read the data or one another, perhaps detached, and a row of backward
-calls.  Some are redrawn until they distinguish a misconception from the right answer.
+A program is drawn: networks that read the data or one another, perhaps detached, and a row of
+backward calls.  The right answer is found by running that program in PyTorch without each of the
+flags in turn, and by reading the bytes of the graphs.  Some programs are redrawn until they
+distinguish a misconception from the right answer: a flag depends on a detached reader, a reader
+holds the output of a freed trunk, or a flag is needed although no loss is called twice.
 """
 
 import torch

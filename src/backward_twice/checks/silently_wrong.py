@@ -12,8 +12,9 @@ _DOUBTFUL = ("scale the result", "add to what was saved", "scale under no_grad",
 def _draw_detector(draws):
     """Draw functions of three tensors, and for each tensor a habit: how the function uses it.
 
-    Each function has an input that backward reaches.  With the drawn numbers, at least two of the
-    doubtful habits do harm and two do none, so that the name of a habit does not decide.
+    Every right and every doubtful habit occurs, and each function has an input that backward
+    reaches.  With the drawn numbers, at least two of the doubtful habits do harm and two do none,
+    so that the name of a habit, which an answer could look up, does not decide.
     """
     harms = draws.shuffled([True, True, False, False])
     habits = [*((habit, False) for habit in _RIGHT), *zip(_DOUBTFUL, harms, strict=True)]
@@ -87,7 +88,11 @@ _LITTLE = 0.1
 
 
 def _run_detector(answer, functions, values):
-    """Return the answer's verdicts, and whether it differentiated and varied each input."""
+    """Return the answer's verdicts, and whether it differentiated and varied each input.
+
+    An answer could also read the numbers that a function stores in the same process.  This cannot
+    be prevented, but it is no shorter than calling the function.
+    """
     results, reached_inputs, masks = {}, [], []
     for number, description in enumerate(functions, 1):
         inputs = [value.clone() for value in values]
@@ -100,7 +105,10 @@ def _run_detector(answer, functions, values):
 
 
 def _recorded(function, values):
-    """Return the function, and what its calls fill: inputs reached, and masks of varied values."""
+    """Return the function, the inputs that backward reached and the values that were varied alone.
+
+    The inputs are a set of places and the values a mask of each input; the calls fill both.
+    """
     reached, varied = set(), [torch.zeros_like(value, dtype=torch.bool) for value in values]
 
     def recorded(*inputs):

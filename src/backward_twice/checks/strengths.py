@@ -1,8 +1,9 @@
 """Exercise ``strengths``: a checkpointed part that reads a value changed before its second run.
 
 All forward passes run before the first backward pass, so values that a part reads from outside have
-changed by its second run.  The batches that its batch norm counted show whether it ran again, and a
-run by the engine shows that it was checkpointed.
+changed by its second run; hooks record the order.  The batches that its batch norm counted show
+whether the part ran again, a run by the engine shows that it was checkpointed, and the saved data
+shows whether the checkpoint covers everything from the input to the sum.
 """
 
 from torch import nn

@@ -1,7 +1,8 @@
 """Exercise ``two_replicas``: two losses under DistributedDataParallel, of which one is not reduced.
 
-The sandbox has no network, so the two replicas are threads of one process, and a communication hook
-averages their buckets.  The module and its reducer are PyTorch's own.
+The sandbox has no network, without which two processes cannot exchange gradients.  So the two
+replicas are threads of one process, and a communication hook averages their buckets.  The module,
+its reducer and the times at which it reduces are PyTorch's own.
 """
 
 import threading

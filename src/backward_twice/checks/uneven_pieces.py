@@ -1,9 +1,11 @@
 """Exercise ``uneven_pieces``: one step for a batch that comes in pieces of unequal size.
 
-The loader writes each piece into the memory of the previous one.  So an answer that keeps the
-graphs of all pieces for one backward call raises; an answer that copies the pieces is found by the
-amount of data that its graphs save.  Under a scaler one of the updates overflows, because the
-weights alone would not show whether an answer uses the scaler.
+The loader writes each piece into the memory of the previous one, as loaders do that avoid copies.
+So an answer that keeps the graphs of all pieces for one backward call at the end raises; an answer
+that copies the pieces is found by the amount of data that its graphs save.  Several updates are
+played, the first with gradients left over.  Under a scaler one of the updates overflows, because
+the weights alone would not show whether an answer uses the scaler.  Of the other two updates one is
+clipped.
 """
 
 import torch
