@@ -326,6 +326,7 @@ def test_silent_failure_is_found(program, run):
         ("inner_steps_of_a_copy", "compute the loss from net.weight, net.bias, because deepcopy()"),
         ("retained_recurrence", "detach h at the end of each iteration"),
         ("losses_of_examples_added_up", "detach total at the end of each iteration"),
+        ("epochs_means_in_a_list_of_dicts", "before it is stored in self.history"),
         ("terms_copied_into_one_tensor", "combined by torch.stack or torch.cat, because"),
     ],
 )

@@ -88,10 +88,10 @@ def of_generators() -> list[Holder]:
 def name_of(carriers: Iterable[Holder]) -> str | None:
     """Return the variables' names without indices, each place once; None for no variables."""
     places = _each_place_once(carriers)
-    lists = {_list_of(variable) for variable in places}
+    lists = {list_of(variable) for variable in places}
     if len(lists) == 1 and (name := lists.pop()):  # it may be a list in a dict
         return re.sub(r"(\[\d+\])+$", "", name)
-    names = [*dict.fromkeys(without_index(_list_of(v) or _short(v)) for v in places)]
+    names = [*dict.fromkeys(without_index(list_of(v) or _short(v)) for v in places)]
     if len(names) <= _MAX_NAMES:
         return ", ".join(names) or None
     attribute = names[0].rpartition(".")[2]
@@ -169,14 +169,14 @@ def _filled_at(file: str, name: str, path: str) -> list[Location]:
 
 def emptied(variables: Collection[Holder]) -> str | None:
     """Return the names of the lists that hold these tensors, or of the variables."""
-    name, lists = name_of(variables), dict.fromkeys(map(_list_of, _each_place_once(variables)))
+    name, lists = name_of(variables), dict.fromkeys(map(list_of, _each_place_once(variables)))
     if None in lists:
         return name
     entries = [text for text in map(str, lists) if text != without_index(text)]
     return f"each container in {name}" if len(entries) > 1 else ", ".join(map(str, lists))
 
 
-def _list_of(variable: Holder) -> str | None:
+def list_of(variable: Found | Holder) -> str | None:
     """Return the name of the outermost list of containers in which a variable reaches a tensor."""
     lists = (i for i, owner in enumerate(variable.owners) if isinstance(owner, (list, deque)))
     first = next(lists, None)

@@ -13,7 +13,14 @@ from gradtrace.autograd.frames import Found, Location, namespace, reach, user_fr
 from gradtrace.autograd.tensors import storages_in
 from gradtrace.autograd.traversal import leaves_of, walk
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.evidence.carriers import CONTAINERS, Holder, name_of, without_index
+from gradtrace.explaining.evidence.carriers import (
+    CONTAINERS,
+    Holder,
+    filled_at,
+    list_of,
+    name_of,
+    without_index,
+)
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import Timeline, freed_by
 from gradtrace.watching.running_sums import LONG
@@ -93,6 +100,9 @@ def leaks(
         if total is not None and freed_by(node) is None:
             yield finding("graph_grows", total.location, total.location, carried_by=name)
         elif made_at is not None and (facts := searched.get(node)) is not None:
+            filled = filled_at(variable)
+            if filled is not None and ".append(" in filled.text and (held := list_of(variable)):
+                name, facts = held, (*facts, "is_appended")
             yield finding("graph_grows", made_at, made_at, carried_by=name, facts=facts)
         elif made_at is not None:
             for container in itertools.takewhile(_can_grow, reversed(variable.owners)):
