@@ -615,15 +615,20 @@ checkpoint(block, torch.ones(3, requires_grad=True), use_reentrant=False).sum().
     assert run(_HEAD + program.replace("MESSAGE", "'no'"))[1].cause == "checkpoint_raises"
 
 
-def test_out_of_a_factory_function_switches_requires_grad_off_and_copy_does_not(run):
-    weight = torch.nn.Parameter(torch.zeros(3))
-    _, found, _ = run(_HEAD + "torch.arange(3.0, out=nn.Parameter(torch.zeros(3)))")
-    assert "x.copy_(values) under torch.no_grad()" in found.otherwise
-    with torch.no_grad():
-        weight.copy_(torch.arange(3.0))
-        assert weight.requires_grad
-        torch.arange(3.0, out=weight)
-    assert not weight.requires_grad
+FILLED_WITHOUT_A_GRAPH = """
+x = nn.Parameter(torch.zeros(3))
+with torch.no_grad():
+    x.copy_(torch.arange(3.0))
+    assert x.requires_grad
+    torch.arange(3.0, out=x)
+assert not x.requires_grad
+torch.arange(3.0, out=x.requires_grad_())
+"""
+
+
+def test_a_leaf_is_filled_by_copy_because_out_switches_its_requires_grad_off(run):
+    error, found, _ = run(_HEAD + FILLED_WITHOUT_A_GRAPH)
+    assert "out=" in str(error) and "x.copy_(values) under torch.no_grad()" in found.otherwise
 
 
 BY_HAND = """
