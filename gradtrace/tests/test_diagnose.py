@@ -1033,7 +1033,11 @@ task(net, torch.ones(1, 3))
         ("update_out_of_place", "w -= lr * w.grad"),
         ("update_of_entries", "w -= lr * w.grad"),
         ("path_copied_into_its_parts", "collect the new parts in a list"),
-        ("target_moved_in_a_comprehension", "because this statement updates a parameter"),
+        *(  # since Python 3.12 its variables have ended when the error is explained
+            [("target_moved_in_a_comprehension", "because this statement updates a parameter")]
+            if sys.version_info < (3, 12)
+            else []
+        ),
         ("log_probabilities_in_a_dict_of_lists", "empty memory['logp'] at the end"),
         ("log_probabilities_in_steps", "empty self.history at the end"),
         ("array_of_an_entry", "self.out['pi'].detach().cpu().numpy()"),
