@@ -89,6 +89,7 @@ def leaks(
     ended, in_use = in_use is None, set(in_use or ())
     stored: dict[tuple[int, Location], list[Found]] = {}
     searched: dict[Any, tuple[str, ...] | None] = {}
+    appended: dict[str, bool] = {}  # by the name of a list: whether the source appends to it
     for variable in reach(variables):
         node = _torch.grad_fn_of(variable.value)
         if node is None or node in in_use:
@@ -100,9 +101,12 @@ def leaks(
         if total is not None and freed_by(node) is None:
             yield finding("graph_grows", total.location, total.location, carried_by=name)
         elif made_at is not None and (facts := searched.get(node)) is not None:
-            filled = filled_at(variable)
-            if filled is not None and ".append(" in filled.text and (held := list_of(variable)):
-                name, facts = held, (*facts, "is_appended")
+            list_name = list_of(variable)
+            if list_name is not None and list_name not in appended:  # the source is read once
+                filled = filled_at(variable)
+                appended[list_name] = filled is not None and ".append(" in filled.text
+            if list_name is not None and appended[list_name]:
+                name, facts = list_name, (*facts, "is_appended")
             yield finding("graph_grows", made_at, made_at, carried_by=name, facts=facts)
         elif made_at is not None:
             for container in itertools.takewhile(_can_grow, reversed(variable.owners)):
