@@ -62,7 +62,10 @@ def description(doctree: nodes.document | None) -> str | None:
 def name_in_navigation(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
-    """Name the landing page after the course, as its title is an error text, and the arrows."""
+    """Name the landing page after the course, and name each arrow for screen readers.
+
+    The theme takes the page's title, which is an error text, and its arrows are pictures.
+    """
     context["root_title"] = app.config.html_title
     generate = context["generate_toctree_html"]
 

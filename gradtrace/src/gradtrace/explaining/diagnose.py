@@ -6,7 +6,7 @@ parameter loses its gradient.
 
 import sys
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -92,16 +92,20 @@ def build_diagnosis(family: str, criterion: Criterion, evidence: Evidence) -> Di
     if confidence == CERTAIN and not proven:
         confidence = LIKELY
     facts = () if confidence == UNKNOWN else (*criterion.facts, *fix.needs)
-    lines = (f.name for f in fields(Diagnosis) if f.name.endswith(("_at", "_through")))
     return Diagnosis(
         cause.family or family,
         criterion.cause,
         confidence,
+        evidence.raised_at,
+        began_at=evidence.began_at,
+        began_through=evidence.began_through,
+        made_at=evidence.made_at,
+        made_through=evidence.made_through,
+        stored_at=evidence.stored_at,
         error=evidence.error,
         facts=facts,
         advice=fix,
         proven=proven,
         names=evidence.names,
         strict=evidence.timeline.observed,
-        **{name: getattr(evidence, name) for name in lines},
     )

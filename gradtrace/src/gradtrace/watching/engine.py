@@ -235,7 +235,8 @@ def mark_what_ran(call: BackwardCall, outputs: Any) -> None:
 def _mark_all(call: BackwardCall, roots: list[Any]) -> None:
     """Mark the nodes that the roots reach, except those that a complete earlier call has reached.
 
-    That call has freed everything below its nodes, but one with ``inputs=`` perhaps only a part.
+    Such a call has freed everything below its nodes.  The traversal goes on below the nodes of a
+    call with ``inputs=``, because that may have freed only a part.
     """
     leaf, pending, passed = _torch.LEAF, roots.copy(), set()
     edges_tag, hold_edges, freed_tag = _torch.EDGES, _torch.hold_edges, FREED_TAG
