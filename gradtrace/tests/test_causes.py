@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gradtrace.explaining.causes import CAUSES, CRITERIA, FACTS, FAMILIES, PATTERNS, family_of
-from gradtrace.explaining.causes.table import filled
+from gradtrace.explaining.causes.table import CERTAIN, OBSERVED, filled
 from gradtrace.explaining.diagnose import CLASSES
 from gradtrace.explaining.diagnose import EVIDENCE as GATHERED
 
@@ -51,6 +51,16 @@ def test_a_fix_that_needs_nothing_is_the_last_of_its_cause(subtests):
     for cause in CAUSES.values():
         with subtests.test(cause=cause.name):
             assert all(fix.needs for fix in cause.fixes[:-1]) and not cause.fixes[-1].needs
+
+
+def test_a_fix_is_marked_as_unproven_only_where_that_decides():
+    decided = {cause for _, _, cause in PATTERNS} | {"checkpoint_raises"}
+    rules = itertools.chain.from_iterable(CRITERIA.values())
+    decided |= {rule.cause for rule in rules if rule.confidence in (CERTAIN, OBSERVED)}
+    marked = [(cause.name, fix) for cause, fix in FIXES if fix.proof is None]
+    # An alternative, and the confidence of other causes, say as much.
+    assert not [(name, fix) for name, fix in marked if fix.otherwise or name not in decided]
+    assert not [fix for cause, fix in FIXES if cause.family == "silent" and fix.proof]
 
 
 def test_texts_name_the_carrier_or_stand_without_it(subtests):

@@ -31,7 +31,7 @@ def finding(
         cause,
         LIKELY,
         raised_at,
-        proven=fix.is_provable,
+        proven=False,
         began_at=began_at,
         made_at=made_at,
         advice=fix,
