@@ -22,18 +22,22 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def _fix(table: dict[str, Any], entry: dict[str, Any]) -> Fix:
+def _fix(table: dict[str, Any], entry: dict[str, Any], needs: str = "") -> Fix:
     if shared := entry.get("shared"):
         entry = table["shared"][shared] | entry
+    facts = tuple(needs.split(" and ")) if needs else ()
     proof = tuple(entry.get("proof", ())) if entry.get("proven", True) else None
-    return Fix(entry["fix"], tuple(entry.get("needs", ())), proof, entry.get("otherwise"))
+    return Fix(entry["fix"], facts, proof, entry.get("otherwise"))
 
 
 def _cause(table: dict[str, Any], name: str) -> Cause:
     entry = table["causes"][name]
     family = None if entry.get("in_every_family") else entry.get("family", table["family"])
-    fixes = tuple(_fix(table, fix) for fix in (*entry.get("cases", ()), entry))
-    return Cause(family, name, entry["meaning"], entry.get("evidence"), fixes)
+    cases = ((needs, case) for needs, case in entry.items() if isinstance(case, dict))
+    fixes = [_fix(table, case, needs) for needs, case in cases]
+    return Cause(
+        family, name, entry["meaning"], entry.get("evidence"), (*fixes, _fix(table, entry))
+    )
 
 
 _TABLES = [_read(name) for name in ("freed", "modified", "no_graph", "unsupported", "silent")]
