@@ -1201,6 +1201,7 @@ for i in range(8):
         opt_d.step()
         opt_d.zero_grad()
 """
+GAN_NEVER_CLEARED = GAN.format(adds_up=False).replace("opt_d.zero_grad()", "pass")
 REPLACED = """
 net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1), nn.Linear(1, 1))
 opt = torch.optim.SGD(net.parameters(), 0.1)
@@ -1260,6 +1261,7 @@ noise.data[:2] = {new}
     [
         (GAN.format(adds_up=False), "gradient_leaks", "by optimizer.zero_grad()"),
         (GAN.format(adds_up=True), "gradient_leaks", "by requires_grad_(False), while the other"),
+        (GAN_NEVER_CLEARED, "gradients_not_cleared", "opt_d.zero_grad() before this loss's"),
         (REPLACED.format(width=4), "in_no_optimizer", "copy the new values"),
         (REPLACED.format(width=2), "in_no_optimizer", "create the optimizer after"),
         (CODES, "never_trained", "from the value before this line"),

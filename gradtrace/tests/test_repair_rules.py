@@ -239,6 +239,27 @@ def test_a_cached_value_is_computed_again_with_its_operands(list_candidates):
     ) in edited(listed, "compute residual where it is used")
 
 
+def test_a_value_of_an_earlier_loop_is_computed_again_in_a_later_one(list_candidates):
+    text = (
+        "for x in data:\n    for j in range(2):\n        fake = netG(x)\n"
+        "    for j in range(2):\n        netD(fake).backward()\n"
+    )
+    facts = {"family": "modified", "cause": "optimizer_step_between_backwards", "made_at": 3}
+    listed = list_candidates(text, 5, variables=[("fake", "tensor")], **facts)
+    again = edited(listed, "compute fake inside the loop at line 4")
+    assert again == text.replace("        netD", "        fake = netG(x)\n        netD")
+
+
+def test_a_tensor_that_a_loop_fills_is_detached_and_not_made_again(list_candidates):
+    text = (
+        "out = torch.empty(9)\nfor i in range(9):\n    out[i] = net(x)\n"
+        "    out[i].backward()\nprint(out)\n"
+    )
+    listed = list_candidates(text, 4, variables=[("out", "tensor")], made_at=3, stored_at=1)
+    assert "out = out.detach()" in {one.title for one in listed}
+    assert "compute out inside the loop at line 2" not in {one.title for one in listed}
+
+
 def test_an_argument_is_detached_where_it_is_read_or_passed(list_candidates):
     listed = list_candidates(PROMPT, 3, 6, variables=[("cond", "tensor", 6)], consumers=(2, 6))
     assert "(latent - cond.detach())" in edited(listed, "detach cond at line 2")

@@ -276,9 +276,18 @@ class ModifiedEvidence(Evidence):
         return [self._live[i] for i in used if any(numbers[j] >= step for j in users[i])]
 
     @property
+    def _trains_what_changed(self) -> bool:
+        """Whether the step after an earlier call of the line that raised made the change."""
+        steps = [*self.timeline.steps]
+        calls = (c for c in self.timeline.calls if c.location == self.raised_at)
+        later = (next((s for s in steps if s.last_call >= call.number), None) for call in calls)
+        return any(step is not None and step.changed(self.storage) for step in later)
+
+    @property
     def a_part_is_older(self) -> bool:
         # With several optimizers, this loss may also be meant for another one than the part.
-        return self.one_optimizer and bool(self._older_inputs)
+        is_meant = self.one_optimizer or self._trains_what_changed
+        return is_meant and bool(self._older_inputs)
 
     @property
     def differentiable_step(self) -> bool:

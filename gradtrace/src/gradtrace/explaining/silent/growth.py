@@ -88,6 +88,7 @@ def leaks(
     sums = timeline.sums.alive()
     ended, in_use = in_use is None, set(in_use or ())
     stored: dict[tuple[int, Location], list[Found]] = {}
+    grown: dict[tuple[Location | None, tuple[str, ...]], list[str]] = {}  # names by line, facts
     searched: dict[Any, tuple[str, ...] | None] = {}
     appended: dict[str, bool] = {}  # by the name of a list: whether the source appends to it
     for variable in reach(variables):
@@ -99,7 +100,7 @@ def leaks(
         if node not in searched and len(searched) < _MOST:
             searched[node] = _spans_iterations(timeline, node)
         if total is not None and freed_by(node) is None:
-            yield finding("graph_grows", total.location, total.location, carried_by=name)
+            grown.setdefault((total.location, ()), []).append(name)
         elif made_at is not None and (facts := searched.get(node)) is not None:
             list_name = list_of(variable)
             if list_name is not None and list_name not in appended:  # the source is read once
@@ -107,10 +108,13 @@ def leaks(
                 appended[list_name] = filled is not None and ".append(" in filled.text
             if list_name is not None and appended[list_name]:
                 name, facts = list_name, (*facts, "is_appended")
-            yield finding("graph_grows", made_at, made_at, carried_by=name, facts=facts)
+            grown.setdefault((made_at, facts), []).append(name)
         elif made_at is not None:
             for container in itertools.takewhile(_can_grow, reversed(variable.owners)):
                 stored.setdefault((id(container), made_at), []).append(variable)
+    for (made_at, facts), names in grown.items():
+        carried = ", ".join(dict.fromkeys(names))
+        yield finding("graph_grows", made_at, made_at, carried_by=carried, facts=facts)
     reported: set[int] = set()
     for (container_id, made_at), entries in stored.items():
         if (

@@ -36,7 +36,8 @@ def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
     """Detach the variables with a graph that a loop carries, ``h = h.detach()``, or reset them."""
     for statement, loop in failure.loops:
         types = failure.variables(statement)
-        names = [name for name in carried_names(loop) if name in types]
+        changed = sorted(changes_in_place(loop) - writes(loop))
+        names = [name for name in dict.fromkeys([*carried_names(loop), *changed]) if name in types]
         lines = [_DETACHED[types[name]].format(name) for name in names]
         question = _question_of_mean(statement)
         yield from _in_each_iteration(statement, lines, kinds.DETACH_STATE, loop, question)
@@ -234,11 +235,13 @@ def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
     for statement, loop in failure.loops:
         if statement.source is not source:
             continue
-        is_before = cached.node in source.before(loop)
-        is_global = source.scope_of(cached.node) is source.tree is not source.scope_of(loop)
-        if not (is_before or is_global):
+        earlier, scope = source.before(loop), source.scope_of(loop)
+        is_before = cached.node in earlier
+        is_inside = any(parent in earlier for parent in source.around(cached.node, ast.stmt))
+        is_global = source.scope_of(cached.node) is source.tree is not scope
+        if not (is_before or is_inside or is_global):
             continue
-        following = [node for node in source.after(cached.node) if node in source.before(loop)]
+        following = [node for node in source.after(cached.node) if node in earlier]
         moved = [*_operands(failure, cached), cached.node]
         for later in following:
             if isinstance(later, ast.Assign) and reads(later) & writes(*moved):
@@ -249,6 +252,10 @@ def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
         names = results & reads(loop)
         if not names or any(map(DRAWS.search, lines)) or reads(head) & results:
             continue
+        last = loop.end_lineno or loop.lineno
+        read_after = reads(*(node for node in source.statements(scope) if node.lineno > last))
+        if names & read_after & changes_in_place(loop):
+            continue  # the loop fills it for what follows
         unmoved = [later for later in following if later not in moved]
         is_movable = not reads(*unmoved) & results and all(map(source.has_own_lines, moved))
         removal = source.remove(*moved) if is_before and is_movable else []
