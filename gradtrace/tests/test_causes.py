@@ -3,9 +3,12 @@
 import inspect
 import itertools
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
+from gradtrace.explaining import causes
 from gradtrace.explaining.causes import CAUSES, CRITERIA, FACTS, FAMILIES, PATTERNS, family_of
 from gradtrace.explaining.causes.table import CERTAIN, OBSERVED, filled
 from gradtrace.explaining.diagnose import CLASSES
@@ -45,6 +48,15 @@ def test_rules_and_patterns_name_causes_of_known_families():
 def test_a_rule_that_needs_nothing_is_the_last_of_its_family():
     for rules in CRITERIA.values():
         assert all(rule.facts for rule in rules[:-1])
+
+
+def test_each_key_of_a_cause_is_known_or_names_facts():
+    known = {"meaning", "fix", "proof", "proven", "otherwise", "shared"}
+    known |= {"pattern", "evidence", "family", "in_every_family"}
+    for path in Path(inspect.getfile(causes)).parent.glob("*.toml"):
+        for cause in tomllib.loads(path.read_text("utf-8")).get("causes", {}).values():
+            for name in cause.keys() - known:
+                assert isinstance(cause[name], dict) and {*name.split(" and ")} <= {*FACTS}, name
 
 
 def test_a_fix_that_needs_nothing_is_the_last_of_its_cause(subtests):
