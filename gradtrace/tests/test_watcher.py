@@ -200,7 +200,7 @@ PARTS = [
     "gradtrace.watching.record.Timeline.stepped",
     "gradtrace.explaining.silent.in_backward",
     "gradtrace.explaining.silent.growth.leaks",
-    "gradtrace.explaining.silent.pending.walk",
+    "gradtrace.autograd.traversal.NodeGraph.__init__",
 ]
 
 

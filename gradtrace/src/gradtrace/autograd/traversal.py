@@ -7,7 +7,9 @@ node to the nodes that computed its inputs (``node.next_functions``).
 import gc
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from graphlib import TopologicalSorter
+from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
@@ -113,6 +115,29 @@ def reachable(
                 visited.add(j)
                 pending.append(j)
     return visited
+
+
+class NodeGraph:
+    """The nodes from which some tensors were computed, with their links, users and leaves."""
+
+    def __init__(self, outputs: Any):
+        self.live, self.links = walk(roots_of(outputs))
+
+    @cached_property
+    def users(self) -> list[list[int]]:
+        return users_of(self.links)
+
+    @cached_property
+    def leaves(self) -> dict[int, torch.Tensor]:
+        """The leaves, by their indices among the nodes."""
+        nodes = enumerate(self.live)
+        return {i: node.variable for i, node in nodes if isinstance(node, _torch.LEAF)}
+
+    @cached_property
+    def numbers(self) -> dict[int, int]:
+        """The indices of the operations among the nodes, by their sequence numbers."""
+        nodes = enumerate(self.live)
+        return {_torch.sequence_nr(node): i for i, node in nodes if i not in self.leaves}
 
 
 @contextmanager

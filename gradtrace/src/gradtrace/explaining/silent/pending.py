@@ -1,14 +1,10 @@
 """The input of a detector, a pending backward pass, and its output, findings."""
 
 from collections.abc import Collection
-from functools import cached_property
 from typing import Any
 
-import torch
-
-from gradtrace import _torch
 from gradtrace.autograd.frames import Location
-from gradtrace.autograd.traversal import roots_of, users_of, walk
+from gradtrace.autograd.traversal import NodeGraph
 from gradtrace.explaining.causes import CAUSES
 from gradtrace.explaining.causes.table import LIKELY
 from gradtrace.explaining.diagnosis import Diagnosis
@@ -39,30 +35,14 @@ def finding(
     )
 
 
-class PendingBackward:
-    """A backward pass that is about to run: its call, its nodes, and their links."""
+class PendingBackward(NodeGraph):
+    """A backward pass that is about to run: its graph and its call."""
 
     def __init__(self, timeline: Timeline, call: BackwardCall, outputs: Any):
+        super().__init__(outputs)
         self.timeline = timeline
         self.call = call
         self.outputs = outputs
-        self.live, self.links = walk(roots_of(outputs))
-
-    @cached_property
-    def users(self) -> list[list[int]]:
-        return users_of(self.links)
-
-    @cached_property
-    def leaves(self) -> dict[int, torch.Tensor]:
-        """The leaves, by their indices among the nodes."""
-        nodes = enumerate(self.live)
-        return {i: node.variable for i, node in nodes if isinstance(node, _torch.LEAF)}
-
-    @cached_property
-    def numbers(self) -> dict[int, int]:
-        """The indices of the operations among the nodes, by their sequence numbers."""
-        nodes = enumerate(self.live)
-        return {_torch.sequence_nr(node): i for i, node in nodes if i not in self.leaves}
 
     @property
     def oldest(self) -> int:

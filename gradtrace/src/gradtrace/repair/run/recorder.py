@@ -114,9 +114,9 @@ class Recorder(Listener):
         site = tuple(map(_line_of, frames))
         with traversal.undisturbed(), torch.no_grad():
             self._name_parameters(frames)
-            live, links = traversal.walk(traversal.roots_of(outputs))
+            graph = traversal.NodeGraph(outputs)
             function, requested = _requested(sys._getframe(1))
-            leaves = self._leaves_of(live, frames)
+            leaves = self._keys_of(graph, frames)
             owners = {
                 i: self.run.owners(key) for i, key in leaves.items() if self.run.optimizers[1:]
             }
@@ -124,7 +124,7 @@ class Recorder(Listener):
             for key in self._accumulated:
                 if key not in self._gradients_before or not self._gradients_before[key].norm:
                     self._accumulated[key] = []
-            operations = [node for node in live if not isinstance(node, _torch.LEAF)]
+            operations = [node for i, node in enumerate(graph.live) if i not in leaves]
             number = len(self._calls) + 1
             self._running = ObservedCall(
                 number,
@@ -134,11 +134,11 @@ class Recorder(Listener):
                 Counter(type(node).__name__ for node in operations),
                 min(map(_torch.sequence_nr, operations), default=0),
                 frozenset(leaves.values()),
-                self._stale(live, links, leaves, call),
-                frozenset(traversal.upstream(owners, links)),
-                self._consumers(live, links, owners, self._last_at.get(site, -1)),
+                self._stale(graph, leaves, call),
+                frozenset(traversal.upstream(owners, graph.links)),
+                self._consumers(graph, owners, self._last_at.get(site, -1)),
                 function != "grad",
-                bool(requested) and requested.isdisjoint(live),
+                bool(requested) and requested.isdisjoint(graph.live),
             )
         if self._refused is not None:
             self._running.loses_gradient = self._refused.loses_gradient
@@ -240,10 +240,9 @@ class Recorder(Listener):
             self.run.optimizers[i] = OptimizerInfo(name, keys)
         self._find_names(unnamed, frames)
 
-    def _leaves_of(self, live: Sequence[Any], frames: Sequence[FrameType]) -> dict[int, str]:
-        """Return the keys of the graph's leaves, by their position in ``live``."""
-        positions = [i for i, node in enumerate(live) if isinstance(node, _torch.LEAF)]
-        new = [live[i].variable for i in positions if id(live[i].variable) not in self._leaves]
+    def _keys_of(self, graph: traversal.NodeGraph, frames: Sequence[FrameType]) -> dict[int, str]:
+        """Return the keys of the graph's leaves, by their indices among the nodes."""
+        new = [leaf for leaf in graph.leaves.values() if id(leaf) not in self._leaves]
         names = self._find_names(new, frames)
         for count, leaf in enumerate(new):
             shape = "×".join(map(str, leaf.shape)) or "scalar"
@@ -252,7 +251,7 @@ class Recorder(Listener):
                 self.run.replaced.setdefault(key, len(self._calls) + 1)
             self._leaves[id(leaf)] = leaf, key
             self.run.names.setdefault(key, key)
-        return {i: self._leaves[id(live[i].variable)][1] for i in positions}
+        return {i: self._leaves[id(leaf)][1] for i, leaf in graph.leaves.items()}
 
     def _find_names(
         self, leaves: Sequence[torch.Tensor], frames: Sequence[FrameType]
@@ -314,38 +313,31 @@ class Recorder(Listener):
         return list(self._timeline.edits_since(since, storage_of(leaf)[0]))
 
     def _stale(
-        self,
-        live: Sequence[Any],
-        links: Sequence[Sequence[int]],
-        leaves: Mapping[int, str],
-        call: BackwardCall,
+        self, graph: traversal.NodeGraph, leaves: Mapping[int, str], call: BackwardCall
     ) -> frozenset[str]:
         """Return the leaves modified after this graph had used them and another call had run."""
-        users = traversal.users_of(links)
         keys = set()
         for i, key in leaves.items():
-            first_use = min((_torch.sequence_nr(live[j]) for j in users[i]), default=None)
+            users = (graph.live[j] for j in graph.users[i])
+            first_use = min(map(_torch.sequence_nr, users), default=None)
             if first_use is None:
                 continue
             calls = (c for c in tuple(self._timeline.calls) if c is not call)
             next_call = min((c.number for c in calls if c.sequence_nr > first_use), default=inf)
-            edits = self._edits(live[i].variable, first_use)
+            edits = self._edits(graph.leaves[i], first_use)
             if any(edit.last_call >= next_call for edit in edits):
                 keys.add(key)
         return frozenset(keys)
 
     def _consumers(
-        self,
-        live: Sequence[Any],
-        links: Sequence[Sequence[int]],
-        owners: Mapping[int, set[int]],
-        since: int,
+        self, graph: traversal.NodeGraph, owners: Mapping[int, set[int]], since: int
     ) -> tuple[tuple[ProgramLine, frozenset[int]], ...]:
         """Return the lines of operations that take a freed, an older, or another network's part."""
+        live, links = graph.live, graph.links
         reached = traversal.sources(owners, links)  # with one optimizer, all alike
         consumers: list[tuple[ProgramLine, frozenset[int]]] = []
         for i, j in ((i, j) for i, successors in enumerate(links) for j in successors):
-            if isinstance(live[i], _torch.LEAF) or isinstance(live[j], _torch.LEAF):
+            if i in graph.leaves or j in graph.leaves:
                 continue
             is_freed = freed_by(live[j]) is not None and freed_by(live[i]) is None
             is_older = _torch.sequence_nr(live[j]) < since <= _torch.sequence_nr(live[i])
