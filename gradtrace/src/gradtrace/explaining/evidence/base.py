@@ -128,10 +128,14 @@ class Evidence:
         lasting_first = sorted(variables, key=lambda variable: not variable.carries)
         return next((place for place in map(filled_at, lasting_first) if place not in named), None)
 
+    @property
+    def earlier_calls(self) -> list[BackwardCall]:
+        """The recorded backward calls before the one that failed."""
+        return [call for call in tuple(self.timeline.calls) if call is not self.call]
+
     def _kept_since(self, sequence_nr: int) -> BackwardCall | None:
         """Return the last earlier call that retained its graph and ran after this operation."""
-        calls = reversed(tuple(self.timeline.calls))
-        retaining = (c for c in calls if c.keeps_graph and c is not self.call)
+        retaining = (c for c in reversed(self.earlier_calls) if c.keeps_graph)
         return next((call for call in retaining if call.sequence_nr > sequence_nr), None)
 
     def _roots_of(self, call: BackwardCall) -> set[_torch.LiveNode]:

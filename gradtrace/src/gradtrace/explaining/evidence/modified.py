@@ -240,8 +240,7 @@ class ModifiedEvidence(Evidence):
 
     @property
     def backward_between(self) -> bool:
-        calls = (call for call in tuple(self.timeline.calls) if call is not self.call)
-        later = (call.number for call in calls if call.sequence_nr > self.saved_by)
+        later = (c.number for c in self.earlier_calls if c.sequence_nr > self.saved_by)
         return any(self.edit is None or number <= self.edit.last_call for number in later)
 
     @cached_property

@@ -67,7 +67,7 @@ class NoGraphEvidence(Evidence):
 
     def _cut_of(self, output: torch.Tensor) -> Cut | None:
         """Return the tensor's cut, or else the last read of a value since the previous call."""
-        numbers = [call.number for call in self.timeline.calls if call is not self.call]
+        numbers = [call.number for call in self.earlier_calls]
         is_recent = self.timeline.left_after == max(numbers, default=0)
         cut, left = self.timeline.cuts.get(output), self.timeline.left if is_recent else None
         if cut is None or self.timeline.cuts.computed_without_gradients(output):
@@ -134,9 +134,8 @@ class NoGraphEvidence(Evidence):
 
     @cached_property
     def _derived_function(self) -> type | None:
-        calls = (call for call in reversed(self.timeline.calls) if call is not self.call)
-        latest = next(calls, None)
-        functions = () if latest is None else (reference() for reference in latest.derived)
+        latest = self.earlier_calls[-1:]
+        functions = (reference() for call in latest for reference in call.derived)
         return next((function for function in functions if function is not None), None)
 
 

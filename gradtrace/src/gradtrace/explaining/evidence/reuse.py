@@ -188,8 +188,8 @@ class ReuseEvidence(Evidence):
     def repeated(self) -> bool:
         """Whether the line that raised called backward before, since the first entry was made."""
         created = self._number(self.first)
-        calls = (call for call in tuple(self.timeline.calls) if call is not self.call)
-        return any(call.sequence_nr > created and self._is_made_here(call) for call in calls)
+        later = (call for call in self.earlier_calls if call.sequence_nr > created)
+        return any(map(self._is_made_here, later))
 
     def _is_made_here(self, call: BackwardCall) -> bool:
         """Whether the same lines and functions led to an earlier call as to the one that failed."""
@@ -479,8 +479,8 @@ class ReuseEvidence(Evidence):
     def trained_by_another_loss(self) -> bool:
         """Whether a later call of another line, or another optimizer, trains the freed part."""
         storages = self._storages(self._inputs)
-        calls = (c for c in self.timeline.calls if c.number > self.freeing.number)
-        other_calls = (c for c in calls if c is not self.call and not self._is_made_here(c))
+        later = (c for c in self.earlier_calls if c.number > self.freeing.number)
+        other_calls = (c for c in later if not self._is_made_here(c))
         return self.first_trains_others or any(storages <= self._leaves_of(c) for c in other_calls)
 
     def _only_others(self, optimizers: Collection[torch.optim.Optimizer]) -> bool:
