@@ -85,6 +85,11 @@ class Source:
                 yield node
             pending.extend(reversed([*ast.iter_child_nodes(node)]))
 
+    def calls(self, *names: str, under: ast.AST | None = None) -> Iterator[ast.Call]:
+        """Yield the calls, in the file or under a node, of functions or methods of these names."""
+        calls = self.all(ast.Call, *([] if under is None else [under]))
+        return (call for call in calls if method_called(call) in names)
+
     def assignments(self) -> Iterator[tuple[str, ast.expr]]:
         """Yield the targets and values of the assignments; ``a, b = f(), g()`` are two."""
         return itertools.chain.from_iterable(map(pairs_of, self.all(ast.Assign)))
@@ -325,5 +330,4 @@ def method_called(call: ast.AST) -> str:
 
 def call_of(source: Source, root: ast.AST, *names: str) -> ast.Call | None:
     """Return the first call, under a node, of a function or method with one of these names."""
-    calls = source.all(ast.Call, root)
-    return next((call for call in calls if method_called(call) in names), None)
+    return next(source.calls(*names, under=root), None)

@@ -78,9 +78,9 @@ class Failure:
         names = self.diagnosis.get("carried_by")
         return names.split(", ") if names else []
 
-    def at(self, key: str) -> list[Statement]:
-        """Return the statements at ``began_at``, ``made_at`` or ``raised_at`` of the diagnosis."""
-        return self._at(self.diagnosis.get(key))
+    def at(self, key: str, *causes: str) -> list[Statement]:
+        """Return the statements at ``began_at``, for example, of a diagnosis with these causes."""
+        return self._at(self.diagnosis.get(key)) if self.cause in causes or not causes else []
 
     def _at(self, place: Mapping[str, Any] | None) -> list[Statement]:
         source = None if place is None else self.files.get(place["file"])
@@ -167,8 +167,7 @@ class Failure:
     def calls(self, *names: str) -> Iterator[tuple[Source, ast.Call]]:
         """Yield the calls of these names at ``began_at`` or in the traceback, with their files."""
         for source, node, _ in self.nearby if self.run.raised_at else self.at("began_at"):
-            calls = source.all(ast.Call, node)
-            yield from ((source, call) for call in calls if method_called(call) in names)
+            yield from ((source, call) for call in source.calls(*names, under=node))
 
     @property
     def involved(self) -> list[Statement]:

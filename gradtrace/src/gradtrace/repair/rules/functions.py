@@ -17,7 +17,7 @@ from gradtrace.repair.rule import Candidate, Failure, edit
 
 def recompute_in_backward(failure: Failure) -> Iterator[Candidate]:
     """Compute in ``backward()``, from saved inputs, the values that ``forward()`` has kept."""
-    for source, node, _ in failure.at("began_at") if failure.cause == "intermediate_saved" else ():
+    for source, node, _ in failure.at("began_at", "intermediate_saved"):
         forward, definition = source.scope_of(node), source.class_of(node)
         saving = call_of(source, forward, "save_for_backward")
         on_ctx = [a for a in source.all(ast.Assign, forward) if "." in source.code(a.targets[0])]
@@ -42,7 +42,7 @@ def recompute_in_backward(failure: Failure) -> Iterator[Candidate]:
 
 def value_before_estimator(failure: Failure) -> Iterator[Candidate]:
     """Compare ``x.detach()`` with ``y``, not with ``x + (y - x).detach()``, which trains x."""
-    for source, node, _ in failure.at("began_at") if failure.cause == "never_trained" else ():
+    for source, node, _ in failure.at("began_at", "never_trained"):
         for _, estimator in pairs_of(node) if isinstance(node, ast.Assign) else ():
             x, y = straight_through(estimator) or (None, None)
             if x is None or y is None:
@@ -63,8 +63,7 @@ def value_before_estimator(failure: Failure) -> Iterator[Candidate]:
 
 def call_functionally(failure: Failure) -> Iterator[Candidate]:
     """Compute with the tensors that ``model.load_state_dict()`` would copy without their graph."""
-    is_written = failure.cause == "written_without_graph"
-    for source, node, _ in failure.at("began_at") if is_written else ():
+    for source, node, _ in failure.at("began_at", "written_without_graph"):
         scope, loading = source.scope_of(node), call_of(source, node, "load_state_dict")
         match loading, scope:
             case ast.Call(ast.Attribute(model), [tensors]), ast.FunctionDef():

@@ -117,8 +117,7 @@ def collect_new_parts(failure: Failure) -> Iterator[Candidate]:
 
 def create_batched(failure: Failure) -> Iterator[Candidate]:
     """Create what vmap writes into from an argument that it batches: ``x.new_zeros(3)``."""
-    is_written = failure.cause == "vmap_writes_in_place"
-    for source, node, place in failure.at("made_at") if is_written else ():
+    for source, node, place in failure.at("made_at", "vmap_writes_in_place"):
         for call in source.all(ast.Call, node):
             module, _, name = source.code(call.func).rpartition(".")
             # Else it would have the argument's dtype, which may be that of indices.

@@ -185,9 +185,9 @@ def clear_gradients(failure: Failure) -> Iterator[Candidate]:
                 edits = source.insert(first.node, before=[line])
                 title = f"{line} before line {first.node.lineno}"
                 yield from edit(kinds.CLEAR_GRADIENTS, title, edits)
-    for source, node, place in failure.at("raised_at") if failure.cause == causes[1] else ():
-        for call in source.all(ast.Call, node):
-            if method_called(call) == "step" and isinstance(call.func, ast.Attribute):
+    for source, node, place in failure.at("raised_at", causes[1]):
+        for call in source.calls("step", under=node):
+            if isinstance(call.func, ast.Attribute):
                 optimizer = [*call.args, call.func.value][0]  # of scaler.step(opt), opt
                 line = f"{source.code(optimizer)}.zero_grad()"
                 edits = source.insert(node, after=[line])

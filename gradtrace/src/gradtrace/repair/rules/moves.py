@@ -42,10 +42,9 @@ def clear_earlier(failure: Failure) -> Iterator[Candidate]:
 
     If a loop makes these calls for one step, clear the gradients before the loop.
     """
-    if failure.cause == "gradients_discarded":
-        for source, node, _ in failure.at("began_at"):
-            for loop in source.loops_around(node):
-                yield from _move(kinds.CLEAR_GRADIENTS, source, [node], loop)
+    for source, node, _ in failure.at("began_at", "gradients_discarded"):
+        for loop in source.loops_around(node):
+            yield from _move(kinds.CLEAR_GRADIENTS, source, [node], loop)
     causes = "gradients_cleared_early", "scaler_without_gradients"
     for source, node, _ in failure.involved if failure.cause in causes else ():
         for clearing in source.before(node) if call_of(source, node, "step") else ():
@@ -56,8 +55,8 @@ def clear_earlier(failure: Failure) -> Iterator[Candidate]:
                 if call_of(source, previous, "step"):
                     break
                 place = previous if call_of(source, previous, "backward") else place
-            kind, is_after = kinds.CLEAR_GRADIENTS, place is None
-            yield from _move(kind, source, [clearing], place or node, is_after)
+            end = place or node
+            yield from _move(kinds.CLEAR_GRADIENTS, source, [clearing], end, after=place is None)
 
 
 def update_scaler_always(failure: Failure) -> Iterator[Candidate]:
@@ -73,8 +72,7 @@ def update_scaler_always(failure: Failure) -> Iterator[Candidate]:
 
 def make_optimizer_later(failure: Failure) -> Iterator[Candidate]:
     """Create the optimizer just before its first use, or again before a later use."""
-    is_early = failure.cause == "optimizer_holds_replaced"
-    for source, node, _ in failure.at("began_at") if is_early else ():
+    for source, node, _ in failure.at("began_at", "optimizer_holds_replaced"):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
             continue
         moved: list[ast.stmt] = [node]

@@ -14,8 +14,7 @@ _OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LBFGS", "NAdam", "
 
 def unfreeze(failure: Failure) -> Iterator[Candidate]:
     """Remove the line that freezes parameters, with a loop around it that does nothing else."""
-    is_frozen = failure.cause == "frozen_parameters"
-    for source, node, place in failure.at("began_at") if is_frozen else ():
+    for source, node, place in failure.at("began_at", "frozen_parameters"):
         loop = next(source.around(node, ast.For), None)
         removable = loop if loop is not None and loop.body == [node] else node
         title = f"without line {place.line}: {source.code(node)}"
@@ -25,10 +24,10 @@ def unfreeze(failure: Failure) -> Iterator[Candidate]:
 def ask_for_trained_parameters(failure: Failure) -> Iterator[Candidate]:
     """Replace ``net.parameters()`` by the parameters that require a gradient."""
     for source in failure.sources if failure.cause == "input_off" else ():
-        for call in source.all(ast.Call):
+        for call in source.calls("parameters"):
             outer = [parent for parent in source.parents(call) if isinstance(parent, ast.Call)]
             is_passed_on = outer and not any(method_called(o) in _OPTIMIZERS for o in outer)
-            if method_called(call) != "parameters" or call.args or not is_passed_on:
+            if call.args or not is_passed_on:
                 continue
             code = f"p for p in {source.code(call)} if p.requires_grad"
             parent = source.parent(call)

@@ -24,8 +24,7 @@ def create_graph(failure: Failure) -> Iterator[Candidate]:
     names = ("grad",) if failure.family in ("freed", "modified") else ("grad", "backward")
     calls = {call: source for source, call in failure.calls(*names)}
     for source, node, _ in failure.running:  # a gradient computed earlier in the same function
-        in_function = source.all(ast.Call, source.scope_of(node))
-        calls |= {call: source for call in in_function if method_called(call) == "grad"}
+        calls |= dict.fromkeys(source.calls("grad", under=source.scope_of(node)), source)
     single = {c: source for c, source in calls.items() if not is_true(c, "create_graph")}
     groups = [[call] for call in single]
     gradients = [call for call in single if method_called(call) == "grad"]
@@ -44,17 +43,15 @@ def options(failure: Failure) -> Iterator[Candidate]:
     """Set ``use_reentrant=False``, ``allow_unused=True``, or leave the checkpoint out."""
     checkpoints: list[Edit] = []
     for source in failure.sources:
-        for call in source.all(ast.Call):
-            name = method_called(call)
-            if name in ("checkpoint", "checkpoint_sequential"):
-                value = keyword(call, "use_reentrant")
-                if failure.cause == "checkpoint_differs" and name == "checkpoint" and call.args:
-                    function, *arguments = map(source.code, call.args)
-                    code = f"{function}({', '.join(arguments)})"
-                    title = f"{code}, not checkpointed, which needs more memory"
-                    yield from edit(kinds.NO_CHECKPOINT, title, source.replace(call, code))
-                if value is not None and source.code(value) != "False":
-                    checkpoints += source.replace(value, "False")
+        for call in source.calls("checkpoint", "checkpoint_sequential"):
+            value, is_single = keyword(call, "use_reentrant"), method_called(call) == "checkpoint"
+            if failure.cause == "checkpoint_differs" and is_single and call.args:
+                function, *arguments = map(source.code, call.args)
+                code = f"{function}({', '.join(arguments)})"
+                title = f"{code}, not checkpointed, which needs more memory"
+                yield from edit(kinds.NO_CHECKPOINT, title, source.replace(call, code))
+            if value is not None and source.code(value) != "False":
+                checkpoints += source.replace(value, "False")
     yield from edit(kinds.USE_REENTRANT, "checkpoint(…, use_reentrant=False)", checkpoints)
     for source, call in failure.calls("grad") if failure.family == "unused_input" else ():
         for option in ("allow_unused", "materialize_grads"):  # None, or zeros
@@ -106,8 +103,8 @@ def attention_by_parts(failure: Failure) -> Iterator[Candidate]:
 def distance_by_parts(failure: Failure) -> Iterator[Candidate]:
     """Compute a distance by operations with a second derivative, which that of cdist lacks."""
     for source in failure.sources if "_cdist_backward" in failure.run.error_line else ():
-        for call in source.all(ast.Call):
-            if method_called(call) == "cdist" and len(call.args) == 2 and not call.keywords:
+        for call in source.calls("cdist"):
+            if len(call.args) == 2 and not call.keywords:
                 operands = map(source.code, call.args)
                 x, y = (code if re.fullmatch(r"[\w.]+", code) else f"({code})" for code in operands)
                 if x != y:  # where they are equal, the square root has no derivative
@@ -155,10 +152,8 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
         return
     question = _question(failure)
     for source, node, place in failure.nearby:
-        for call in source.all(ast.Call, node):
-            if method_called(call) not in _CUTS or not isinstance(call.func, ast.Attribute):
-                continue
-            if straight_through(source.parent(call)):
+        for call in source.calls(*_CUTS, under=node):
+            if not isinstance(call.func, ast.Attribute) or straight_through(source.parent(call)):
                 continue
             is_whole = getattr(node, "value", None) is call
             is_term = failure.cause == "constant_term" and is_whole
@@ -182,10 +177,8 @@ def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
         for attribute in source.all(ast.Attribute, node):
             if attribute.attr == "data":
                 code = source.code(attribute.value)
-                title = f"{code} in place of {code}.data"
-                yield from edit(
-                    kinds.KEEP_GRADIENT, title, source.replace(attribute, code), question
-                )
+                title, edits = f"{code} in place of {code}.data", source.replace(attribute, code)
+                yield from edit(kinds.KEEP_GRADIENT, title, edits, question)
         yield from _stacked(source, node)
 
 
