@@ -9,6 +9,16 @@ Loop = ast.For | ast.AsyncFor | ast.While
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # Functions whose result differs from call to call.
 DRAWS = re.compile(r"\b(rand\w*|normal\w*|bernoulli|multinomial|rsample|sample|shuffle|next)\(")
+# Statements that detach the variable {0}, by its kind; a field {2} of a namedtuple is in {1}.
+DETACHED = {
+    "tensor": "{0} = {0}.detach()",
+    "tuple": "{0} = tuple(tensor.detach() for tensor in {0})",
+    "list": "{0} = [tensor.detach() for tensor in {0}]",
+    "deque": "{0} = type({0})((tensor.detach() for tensor in {0}), {0}.maxlen)",
+    "dict": "{0} = {{key: tensor.detach() for key, tensor in {0}.items()}}",
+    "namedtuple": "{1} = {1}._replace({2}={0}.detach())",
+    "nested": "{0} = [tuple(tensor.detach() for tensor in part) for part in {0}]",
+}
 _ADDERS = ("append", "appendleft", "extend", "insert", "add")
 
 

@@ -19,7 +19,7 @@ import torch
 from gradtrace._torch import grad_fn_of
 from gradtrace.autograd import frames, source
 from gradtrace.autograd.frames import Found, Location, belongs_to_user, contents, files_of
-from gradtrace.autograd.syntax import reads_first
+from gradtrace.autograd.syntax import DETACHED, reads_first
 
 _MAX_NAMES = 4
 CONTAINERS = (list, tuple, deque, dict, set)
@@ -215,21 +215,15 @@ def _detached(variable: Holder, call: str) -> str | None:
     name = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name)  # an entry of a ModuleList or Sequential
     nested = variable.name.count("[", len(without_index(variable.name)))
     entries = variable.owners[-1] if variable.owners else ()
-    if nested == 0 and hasattr(entries, "_fields"):
-        owner, _, field = name.rpartition(".")
-        return f"{owner} = {owner}._replace({field}={name}.{call})"
+    kind = type(entries).__name__
     if nested == 0:
-        return f"{name} = {name}.{call}"
-    holds_others = any(not isinstance(value, torch.Tensor) for _, value in contents(entries))
-    if nested > 1 or holds_others:
+        kind = "namedtuple" if hasattr(entries, "_fields") else "tensor"
+    elif nested > 1 or any(not isinstance(v, torch.Tensor) for _, v in contents(entries)):
+        kind = "nested"
+    if kind not in ("tensor", "namedtuple", "list", "tuple", "dict"):
         return None
-    items = f"tensor.{call} for tensor in {name}"
-    forms: dict[type, str] = {
-        list: f"{name} = [{items}]",
-        tuple: f"{name} = tuple({items})",
-        dict: f"{name} = {{key: tensor.{call} for key, tensor in {name}.items()}}",
-    }
-    return forms.get(type(variable.owners[-1]))
+    owner, _, field = name.rpartition(".")
+    return DETACHED[kind].format(name, owner, field).replace("detach()", call)
 
 
 def _each_place_once(carriers: Iterable[Holder]) -> list[Holder]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gradtrace.autograd.syntax import (
+    DETACHED,
     DRAWS,
     Function,
     Loop,
@@ -21,16 +22,6 @@ from gradtrace.repair import kinds
 from gradtrace.repair.edits import Edit, Source, call_of, method_called
 from gradtrace.repair.rule import Candidate, Failure, Statement, edit
 
-_DETACHED = {
-    "tensor": "{0} = {0}.detach()",
-    "tuple": "{0} = tuple(tensor.detach() for tensor in {0})",
-    "list": "{0} = [tensor.detach() for tensor in {0}]",
-    "deque": "{0} = type({0})((tensor.detach() for tensor in {0}), {0}.maxlen)",
-    "dict": "{0} = {{key: tensor.detach() for key, tensor in {0}.items()}}",
-    "namedtuple": "{1} = {1}._replace({2}={0}.detach())",
-    "nested": "{0} = [tuple(tensor.detach() for tensor in part) for part in {0}]",
-}
-
 
 def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
     """Detach the variables with a graph that a loop carries, ``h = h.detach()``, or reset them."""
@@ -38,7 +29,7 @@ def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
         types = failure.variables(statement)
         changed = sorted(changes_in_place(loop) - writes(loop))
         names = [name for name in dict.fromkeys([*carried_names(loop), *changed]) if name in types]
-        lines = [_DETACHED[types[name]].format(name) for name in names]
+        lines = [DETACHED[types[name]].format(name) for name in names]
         question = _question_of_mean(statement)
         yield from _in_each_iteration(statement, lines, kinds.DETACH_STATE, loop, question)
         source = statement.source
@@ -81,7 +72,7 @@ def _in_each_iteration(
     # Before a step, a new state would be one of the old weights.
     if loop is None or kind != kinds.RESET_STATE:
         yield from edit(kind, title, source.insert(member, after=lines), question)
-    if kind == kinds.DETACH_STATE and any(method_called(c) == "grad" for c in source.all(ast.Call)):
+    if kind == kinds.DETACH_STATE and any(source.calls("grad")):
         leaves = [line.replace(".detach()", ".detach().requires_grad_()") for line in lines]
         yield from edit(kind, "; ".join(leaves), source.insert(member, after=leaves))
     if loop is not None:
@@ -114,7 +105,7 @@ def _attributes(failure: Failure) -> list[_Attribute]:
             path, owner, name, index = match.groups()
             kind = "tuple" if path.endswith("]") else variable.kind
             if kind != "namedtuple":
-                kind = "tensor" if index is None else kind if kind in _DETACHED else "list"
+                kind = "tensor" if index is None else kind if kind in DETACHED else "list"
             attribute = _Attribute(owner, path, name, kind, statement)
             attributes.setdefault((path, statement), attribute)
     return list(attributes.values())
@@ -129,7 +120,7 @@ def detach_attributes(failure: Failure) -> Iterator[Candidate]:
     """Detach attributes and entries, ``net.mem = net.mem.detach()``, or reset them, ``= None``."""
     lines: dict[tuple[kinds.Repair, Statement], list[str]] = {}
     for attribute in _attributes(failure):
-        line = _DETACHED[attribute.kind].format(attribute.path, attribute.owner, attribute.name)
+        line = DETACHED[attribute.kind].format(attribute.path, attribute.owner, attribute.name)
         if failure.cause != "computed_once_outside_loop":  # else only a first iteration trains it
             lines.setdefault((kinds.DETACH_STATE, attribute.statement), []).append(line)
         if value := _initial_value(failure, attribute):
@@ -149,7 +140,7 @@ def _initial_value(failure: Failure, attribute: _Attribute) -> str | None:
     is_needed = "trained_only_there" in failure.facts and attribute.name not in _filled(failure)
     is_buffer = failure.cause == "buffer_has_graph"  # None, if it is a cache
     for source in failure.sources if is_needed or is_buffer else ():
-        buffers = (c.args for c in source.all(ast.Call) if method_called(c) == "register_buffer")
+        buffers = (call.args for call in source.calls("register_buffer"))
         named = ((f"self.{getattr(args[0], 'value', '')}", args[1]) for args in buffers if args[1:])
         for target, value in (*source.assignments(), *named):
             is_initial = getattr(source.scope_of(value), "name", "") == "__init__"
@@ -334,7 +325,7 @@ def detach_constants(failure: Failure) -> Iterator[Candidate]:
     for statement, loop in failure.loops:
         source, types = statement.source, failure.variables(statement)
         local = [name for name in names if name in types and name not in writes(loop)]
-        lines = [_DETACHED[types[name]].format(name) for name in local]
+        lines = [DETACHED[types[name]].format(name) for name in local]
         making = [node for node in source.before(loop) if writes(node) & {*local}]
         edits = source.insert(making[-1], after=lines) if making else source.insert(loop, lines)
         yield from edit(kinds.DETACH, f"detach {' and '.join(local)}", edits, question)
