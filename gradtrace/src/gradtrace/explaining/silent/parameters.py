@@ -48,7 +48,7 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
         if _without_gradient(places, parameters) != places:
             del entry.doubtful[cause]
     if entry.steps == _FEW:
-        yield from _replaced(timeline, optimizer, entry, parameters)
+        yield from _replaced(timeline, optimizer, entry)
     elif entry.steps > _FEW:
         yield from _cut_off(timeline, entry, parameters)
 
@@ -195,13 +195,10 @@ def never_trained(timeline: Timeline) -> Iterator[Diagnosis]:
 
 
 def _replaced(
-    timeline: Timeline,
-    optimizer: torch.optim.Optimizer,
-    entry: Untrained,
-    parameters: list[torch.Tensor],
+    timeline: Timeline, optimizer: torch.optim.Optimizer, entry: Untrained
 ) -> Iterator[Diagnosis]:
     """Yield a finding if no variable reaches some parameters now; the others become suspects."""
-    frame = sys._getframe(1)
+    frame, parameters = sys._getframe(1), parameters_of(optimizer)
     variables = [*user_variables(frame)]
     lists = _given_to_optimizer(variables, parameters)
     if lists:
