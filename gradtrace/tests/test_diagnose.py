@@ -201,6 +201,22 @@ def test_a_strict_watch_names_each_line_that_a_plain_one_found_in_the_source(pro
     assert plain.made_at in (None, strict.made_at, strict.began_at)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("keys_in_an_attribute_scaled_after_their_use", "do not write into net.memory after a use"),
+        ("retained_adjacency_filled_on_demand", "recompute graph.adjacency with the new weights"),
+        ("retained_state_stored_after_its_step", "self.hidden = self.hidden.detach()"),
+    ],
+)
+def test_the_line_that_stored_a_changed_tensor_is_named(run, name, fix, strict):
+    program = next(program for program in PROGRAMS if program.name == name)
+    found = run(program.source(fixed=False), strict).found
+    assert program.line("stored") in map(_line, (found.stored_at, found.made_at))
+    assert fix in found.fix
+
+
 def test_no_layer_is_named_where_the_call_of_another_is_not_known(run):
     name = "layer_in_place_in_a_sequential_beside_one_that_is_called"
     program = next(program for program in PROGRAMS if program.name == name)

@@ -74,8 +74,7 @@ class ModifiedEvidence(Evidence):
             layers = [name for name, _ in self._layers_named or self._layers]
             self.began_at = self._only_call(self._rescaling_layers or layers)
         self._locate(self.saved_by)
-        if not self.timeline.observed and not (self.a_leaf and self.began_at):
-            self.stored_at = self._filled_at(self._holders)
+        self.stored_at = self._filled_at(self._storing)
 
     @cached_property
     def _candidates(self) -> list[tuple[Location, str]]:
@@ -306,21 +305,32 @@ class ModifiedEvidence(Evidence):
 
     @property
     def carried_over(self) -> bool:
-        kept = self.retained  # this loss may not contain the last value of the state
-        return kept is not None and bool(kept.passed_on or kept.successors)
+        part = self.retained
+        if part is None or part.successors:
+            return part is not None
+        # This loss may not contain the last value of a state. A condition fills a cache only once.
+        is_cached = part.stored_at is not None and source.is_conditional(part.stored_at)
+        return bool(part.passed_on) and not is_cached
 
     @property
     def every_entry_is_named(self) -> bool:
         return self.retained is not None and self.retained.every_entry_is_named
 
     @property
+    def _storing(self) -> list[Holder]:
+        """The variables that hold what this loss must not reuse; none if that is a parameter."""
+        if self.carried_over and self.retained is not None:
+            return [*self.retained.naming, *self.retained.carriers]
+        if self.a_part_is_older:
+            return [v for v in self.variables if v.node in self._older_inputs]
+        return [] if self.a_leaf and self.began_at else self._holders
+
+    @property
     def names(self) -> Mapping[str, str | None]:
         if self.carried_over and self.retained is not None:
             return self.retained.names
         if self.a_part_is_older:
-            holding = [v for v in self.variables if v.node in self._older_inputs]
-            part = carriers.name_of(holding)
-            return {"it": part, "older": "a part of this loss"}
+            return {"it": carriers.name_of(self._storing), "older": "a part of this loss"}
         edits = (e for s, n in self._saved.items() for e in self.timeline.edits_since(n, s))
         written = names_written(edit.location for edit in edits)
         written = written or ", ".join(dict.fromkeys(name for *_, name in self._candidates)) or None
