@@ -18,6 +18,8 @@ FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
 SCOPES = ast.Module, *FUNCTIONS
 GRADIENTS_DISABLED = r"no_grad|inference_mode|set_grad_enabled\(False"
 SWITCHED_OFF = r"no_grad|inference_mode|set_grad_enabled\((?!True)"  # where gradients are off
+# A condition that is the same in each iteration: it asks for the program's name, or a value's type.
+_OF_KIND = r"\b__name__\b|^(not )?(isinstance|(torch\.)?is_tensor)\([^()]*(\([^()]*\))?\)$"
 _STRING = r"'[^']*'|\"[^\"]*\""  # may mention no_grad without entering it
 
 
@@ -84,7 +86,7 @@ def simple_statement(file: str, line: int) -> ast.stmt | None:
 
 
 def is_conditional(place: Location) -> bool:
-    """Whether a line is in an ``if`` (except of ``__name__``) or in ``set_grad_enabled(flag)``."""
+    """Whether a line is in an ``if`` that depends on values, or in ``set_grad_enabled(flag)``."""
     nodes = _nodes(place.file, ast.If, ast.IfExp, ast.Call)
     return any(_depends(node) for node in nodes if covers(node, place.line))
 
@@ -118,9 +120,9 @@ def _counts(file: str, test: ast.expr) -> bool:
 
 
 def _depends(node: Any) -> bool:
-    """Whether a node is an ``if``, except of ``__name__``, or a call ``set_grad_enabled(flag)``."""
+    """Whether a node is an ``if`` that depends on values, or a call ``set_grad_enabled(flag)``."""
     if not isinstance(node, ast.Call):
-        return "__name__" not in syntax.names(node.test, ast.Load)
+        return re.search(_OF_KIND, ast.unparse(node.test)) is None
     switches = ast.unparse(node.func).rpartition(".")[2] == "set_grad_enabled"
     return switches and not all(isinstance(argument, ast.Constant) for argument in node.args)
 

@@ -83,10 +83,14 @@ def caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
     return next((caller for caller in callers if caller is not None), None)
 
 
-def in_forward(frame: FrameType | None) -> bool:
-    """Whether this frame, or one of the next three outward, runs a ``forward`` of the user's."""
-    codes = (near.f_code for near in islice(outward(frame), NEAR))
-    return any(code.co_name == "forward" and is_users(code) for code in codes)
+def in_forward(frame: FrameType | None, or_hook: bool = False) -> bool:
+    """Whether this frame, or one of the next three outward, runs a ``forward`` of the user's.
+
+    With ``or_hook``, a hook that a module's call runs counts, too.
+    """
+    codes = [near.f_code for near in islice(outward(frame), NEAR)]
+    in_hook = or_hook and _torch.MODULE_CALL in codes
+    return in_hook or any(code.co_name == "forward" and is_users(code) for code in codes)
 
 
 def caller_of(frame: FrameType) -> FrameType:

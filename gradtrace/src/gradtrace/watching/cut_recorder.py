@@ -183,8 +183,8 @@ class CutRecorder:
         if operation.kind is kinds.DETACH and not any(t.is_leaf for t in operation.tensors):
             self._cuts.set_memory(output, cut)
         if not operation.takes_shape:
-            explicit = cut.how in ("detach", "operation") and not in_forward(operation.frame)
-            meant = explicit or cut.how == "region"
+            explicit = cut.how in ("detach", "operation")
+            meant = cut.how == "region" or (explicit and not in_forward(operation.frame, True))
             timeline.cut_off(operation.tensors, cut, meant)
 
     def _cut_at(self, operation: Operation, output: torch.Tensor) -> Cut | None:
