@@ -3,7 +3,6 @@
 import ast
 import functools
 import linecache
-import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
@@ -225,11 +224,11 @@ def writes_at(place: Location) -> list[Write]:
     return [write for write in in_place_writes(place.file) if covers(write.node, place.line)]
 
 
-def calls_of(file: str, names: list[str]) -> list[Location]:
-    """Return the lines of a file that call a function, or an attribute of any object, by name."""
-    functions = (call.func for call in _nodes(file, ast.Call))
-    called = (f for f in functions if getattr(f, "attr", getattr(f, "id", None)) in names)
-    return [Location(file, function.lineno) for function in called]
+def calls_of(files: Iterable[str], names: list[str]) -> list[Location]:
+    """Return the lines that call a function, or an attribute of any object, by one of the names."""
+    called = ((file, call.func) for file in files for call in _nodes(file, ast.Call))
+    pairs = ((file, f.lineno, getattr(f, "attr", getattr(f, "id", None))) for file, f in called)
+    return [Location(file, line) for file, line, name in pairs if name in names]
 
 
 def receiver_at(place: Location | None, method: str) -> str | None:
@@ -262,25 +261,28 @@ def values_of(file: str, name: str) -> list[ast.expr]:
     return [value for target, value in pairs if last.fullmatch(target)]
 
 
-def filled_at(file: str, name: str, path: str = "", in_init: bool = True) -> list[int]:
+def filled_at(file: str, name: str, path: str = "", in_init: bool = True) -> list[Location]:
     """Return the lines of a file that give a variable ``x`` or attribute ``.x`` a computed value.
 
     An element that is added to a container is such a value, but not below another key than in a
     ``path`` such as ``x['a'][0]``. Lines in ``__init__`` come first.
     """
-    lines = [
-        (getattr(scope, "name", "") != "__init__", target.lineno)
-        for scope in _nodes(file, *SCOPES)
-        for target in _filled(scope)
-        if (text := ast.unparse(syntax.without_index(target))) == name
-        or (name[0] == "." and text.endswith(name))
-        if not path or {*_KEY.findall(ast.unparse(target))} <= {*_KEY.findall(path)}
-    ]
     return [
-        line
-        for is_outside, line in sorted(lines)
-        if (in_init or is_outside) and not _CONSTANT.search(linecache.getline(file, line))
+        place
+        for is_outside, place in sorted(_filling(file, name, path))
+        if (in_init or is_outside) and not _CONSTANT.search(place.text)
     ]
+
+
+def _filling(file: str, name: str, path: str = "") -> Iterator[tuple[bool, Location]]:
+    """Yield the lines that give a variable any value, and whether they are outside ``__init__``."""
+    for scope in _nodes(file, *SCOPES):
+        for target in _filled(scope):
+            text = ast.unparse(syntax.without_index(target))
+            is_same = text == name or (name[0] == "." and text.endswith(name))
+            keys = {*_KEY.findall(ast.unparse(target))}
+            if is_same and (not path or keys <= {*_KEY.findall(path)}):
+                yield getattr(scope, "name", "") != "__init__", Location(file, target.lineno)
 
 
 _CONSTANT = re.compile(
@@ -320,21 +322,47 @@ def made_at(code: CodeType, name: str) -> Location | None:
     return max((place for place in places if not copies.search(place.text)), default=None)
 
 
-def state_changed(code: CodeType) -> dict[str, int]:
-    """Return the state outside a function (``self.n``, ``cache``) that it changes, with lines."""
-    scope, changed = function_of(code), dict[str, int]()
-    for target in _filled(scope):
-        name = ast.unparse(syntax.without_index(target))
-        if not lines_that_assign(scope, root_of(name)):
-            changed.setdefault(name, target.lineno)
+def _used(scope: Scope | None) -> dict[str, ast.expr]:
+    """Return the variables, attributes and entries that a function uses, by name."""
+    nodes = [*own_nodes(scope)]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    statements = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    # Not layers that it calls; and in states.append(x), not what states contains.
+    unused = {id(call.func) for call in calls}
+    changes = (call.func for call in calls if id(call) in statements)
+    unused |= {id(f.value) for f in changes if isinstance(f, ast.Attribute) and f.attr in _CHANGES}
+    read = (n for n in nodes if isinstance(getattr(n, "ctx", None), ast.Load))
+    return {ast.unparse(n): n for n in read if isinstance(n, ast.expr) and id(n) not in unused}
+
+
+def state_changed(codes: list[CodeType]) -> dict[str, Location]:
+    """Return the state outside of functions (``self.n``, ``cache``) that they change and use."""
+    changed = dict[str, Location]()
+    for code in codes:
+        scope = function_of(code)
+        for target in _filled(scope):
+            name = ast.unparse(syntax.without_index(target))
+            if not lines_that_assign(scope, root_of(name)):
+                changed.setdefault(name, Location(code.co_filename, target.lineno))
+    used = set().union(*(_used(function_of(code)) for code in codes))
+    return {name: place for name, place in changed.items() if name in used}
+
+
+def assigned_elsewhere(codes: list[CodeType]) -> dict[str, Location]:
+    """Return the state that functions use and other code changes later, each with a line."""
+    changed = dict[str, Location]()
+    for code in codes:
+        file, own = code.co_filename, {line for *_, line in code.co_lines()}
+        for name, node in _used(function_of(code)).items():
+            is_global = root_of(name) in {*code.co_names} - {*code.co_varnames}
+            if isinstance(node, ast.Attribute):
+                filling = sorted(_filling(file, f".{name.rpartition('.')[2]}"))
+            else:  # the first line defines a global variable
+                filling = sorted(_filling(file, root_of(name), name))[1:] if is_global else []
+            places = (p for is_outside, p in filling if is_outside and p.line not in own)
+            for place in places:
+                changed.setdefault(name, place)
     return changed
-
-
-def assigned_elsewhere(code: CodeType) -> dict[str, int]:
-    """Return the attributes in a function that code outside of ``__init__`` assigns, with lines."""
-    nodes = [node for node in own_nodes(function_of(code)) if isinstance(node, ast.Attribute)]
-    assigned = ((n, filled_at(code.co_filename, f".{n.attr}", in_init=False)) for n in nodes)
-    return {ast.unparse(n): lines[0] for n, lines in assigned if lines}
 
 
 def draw_elsewhere(code: CodeType) -> Location | None:
@@ -351,18 +379,6 @@ def draw_elsewhere(code: CodeType) -> Location | None:
 
 
 _DRAW = re.compile(r"(np\.|numpy\.)?random\.")
-
-
-def call_like(file: str, operation: str) -> Location | None:
-    """Return the line of a file's first call whose name begins like an operation's, or None."""
-    for call in _nodes(file, ast.Call):
-        name = ast.unparse(call.func).rpartition(".")[2]
-        if len(posixpath.commonprefix([name, operation])) >= min(len(operation), _PREFIX):
-            return Location(file, call.lineno)
-    return None
-
-
-_PREFIX = 10  # characters of scaled_dot_product_attention, say
 
 
 def assigned_at(frame: FrameType, name: str) -> int | None:

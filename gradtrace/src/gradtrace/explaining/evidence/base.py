@@ -8,6 +8,8 @@ from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+import torch
+
 from gradtrace import _torch
 from gradtrace.autograd import frames, source
 from gradtrace.autograd.frames import Chain, Location, is_users, user_frames
@@ -156,6 +158,12 @@ class Evidence:
             for frame in user_frames(self.frame)
             for reachable in frames.reach(frames.namespace(frame))
         ]
+
+    @cached_property
+    def modules(self) -> list[torch.nn.Module]:
+        """The modules that hold these tensors, with all their parts."""
+        owners = {id(owner): owner for v in self.variables for owner in v.owners}.values()
+        return [m for o in owners if isinstance(o, torch.nn.Module) for m in o.modules()]
 
     @cached_property
     def files(self) -> list[str]:

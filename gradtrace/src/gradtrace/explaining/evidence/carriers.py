@@ -128,14 +128,14 @@ def filled_at(variable: Found | Holder, first: bool = False) -> Location | None:
     for name in reversed(re.findall(r"\.([A-Za-z_]\w*)", variable.name)):
         owners = (owner for owner in reversed(variable.owners) if name in dir(owner))
         files = (file for owner in owners for file in files_of(type(owner)))
-        lines = (_filled_at(file, f".{name}", variable.name) for file in files)
+        lines = (source.filled_at(file, f".{name}", variable.name) for file in files)
         places = next(filter(None, lines), [])
         if places:
             return places[0 if first else -1]
     if isinstance(variable, Found):
         return None
     frame, scope = variable.frame, source.scope_of(variable.frame)
-    places = _filled_at(frame.f_code.co_filename, variable.root, variable.name)
+    places = source.filled_at(frame.f_code.co_filename, variable.root, variable.name)
     if isinstance(scope, source.FUNCTIONS):
         is_local = variable.root in frame.f_code.co_varnames
         local_places = [place for place in places if source.covers(scope, place.line)]
@@ -161,10 +161,6 @@ def is_set_again(variable: Holder) -> bool:
     attribute = re.search(r"\.[A-Za-z_]\w*$", variable.name)
     files = files_of(type(variable.owners[-1])) if attribute and variable.owners else ()
     return any(source.filled_at(file, attribute[0], in_init=False) for file in files if attribute)
-
-
-def _filled_at(file: str, name: str, path: str) -> list[Location]:
-    return [Location(file, line) for line in source.filled_at(file, name, path)]
 
 
 def emptied(variables: Collection[Holder]) -> str | None:

@@ -1,14 +1,16 @@
 """Evidence about an error that involves the backward method of a ``torch.autograd.Function``."""
 
 import ast
+import contextlib
 import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from itertools import dropwhile
+from inspect import getattr_static
+from itertools import chain, dropwhile
 from traceback import walk_tb
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -126,9 +128,8 @@ class SecondDerivativeEvidence(TextEvidence):
         live = walk(roots_of(self.outputs))[0]
         nodes = (n for n in live if re.sub(r"\d+$", "", n.name().lower()) == node_name)
         self._locate(max(map(_torch.sequence_nr, nodes), default=-1))
-        if self.made_at is None:
-            places = (source.call_like(file, name) for file in self.files)
-            self.made_at = next(filter(None, places), None)
+        call = rf"([\w.]+\.)?{name[:_PREFIX]}\w*\(.*\)"
+        self.made_at = self.made_at or source.only_line(self.files, call)
 
 
 class NanEvidence(TextEvidence):
@@ -151,25 +152,33 @@ class RecomputedEvidence(TextEvidence):
 
     def __post_init__(self) -> None:
         """Name the checkpointed function, its call, and what may differ in its runs."""
-        module, code = next(_checkpointed(self.exception), (None, None))
-        if code is None:
-            return
-        name = type(module).__name__ if module is not None else code.co_qualname
-        self.made_at = source.call_like(code.co_filename, "checkpoint")
-        parts = [code, *(code_of(part.forward) for part in module.modules())] if module else [code]
-        codes = [part for part in parts if part is not None and is_users(part)]
+        function, code = next(_checkpointed(self.exception), (None, None))
+        owner = getattr(function, "__self__", function)  # of a method, which its module checkpoints
+        modules = [*owner.modules()] if isinstance(owner, torch.nn.Module) else []
+        pairs = [(owner, code), *((module, code_of(module.forward)) for module in modules[1:])]
+        codes = [*chain.from_iterable(map(_codes_of, *zip(*pairs, strict=True)))]
+        self.made_at = source.only_line(self.files, _CHECKPOINT)
         draws = next(filter(None, map(source.draw_elsewhere, codes)), None)
-        states = ((c, source.state_changed(c)) for c in codes)
-        code, changed = next((pair for pair in states if pair[1]), (code, {}))
-        self.draws_elsewhere, self.changes_state = draws is not None, bool(changed)
-        changed = changed or source.assigned_elsewhere(code)
-        transforms = (source.calls_of(file, _TRANSFORMS) for file in self.files)
-        self.calls_a_transform = not changed and any(transforms)
-        self.names = {"it": name, "state": ", ".join(changed) or None}
-        if draws is not None or changed:
-            self.began_at = draws or Location(code.co_filename, min(changed.values()))
+        inside, outside = source.state_changed(codes), source.assigned_elsewhere(codes)
+        self.changes_state, self.changed_elsewhere = bool(inside), bool(outside) and not inside
+        changed, switch = inside or outside, None
+        running = modules or self.modules
+        has_modes = any(isinstance(module, _WITH_MODES) for module in running)
+        if has_modes and not any(module.training for module in running):
+            switch = source.only_line(self.files, r".+\.eval\(\)")
+            self.in_eval_mode = switch is not None or not changed
+        self.draws_elsewhere = draws is not None
+        self.calls_a_transform = not changed and any(source.calls_of(self.files, _TRANSFORMS))
+        is_module = isinstance(function, torch.nn.Module)
+        name = type(function).__name__ if is_module else getattr(code, "co_qualname", None)
+        model = source.receiver_at(switch, "eval")
+        self.names = {"it": name, "state": ", ".join(changed) or None, "model": model}
+        self.began_at = draws or switch or min(changed.values(), default=None)
 
 
+_PREFIX = 10  # characters of scaled_dot_product_attention, say
+_CHECKPOINT = r"([\w.]+\.)?checkpoint(_sequential)?\(.*\)"
+_WITH_MODES = torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._BatchNorm
 _TRANSFORMS = ["vmap", "jvp", "vjp", "jacrev", "jacfwd", "hessian", "linearize", "grad_and_value"]
 
 
@@ -181,22 +190,30 @@ class ReentrantEvidence(TextEvidence):
         frames = [frame for frame, _ in walk_tb(self.exception.__traceback__)]
         refused = [f.f_locals["self"] for f in frames if f.f_code is _torch.APPLY_BACKWARD]
         self._locate(_torch.sequence_nr(refused[0]) if refused else -1)
-        names = ["checkpoint", "checkpoint_sequential"]
-        calls = {place for file in self.files for place in source.calls_of(file, names)}
-        if self.made_at is None and len(calls) == 1:
-            self.made_at = calls.pop()
+        self.made_at = self.made_at or source.only_line(self.files, _CHECKPOINT)
 
 
 def _checkpointed(error: BaseException) -> Iterator[tuple[Any, CodeType]]:
-    """Yield the program's modules and functions that a checkpoint in this traceback recomputed."""
+    """Yield the modules, and the program's functions, that a checkpoint here ran again."""
     for frame, _ in walk_tb(error.__traceback__):
         recomputed = getattr(frame.f_locals.get("frame"), "recompute_fn", None)
         for cell in getattr(recomputed, "__closure__", None) or ():
-            function = cell.cell_contents
-            method = type(function).forward if isinstance(function, torch.nn.Module) else function
-            code = getattr(method, "__code__", None)
-            if code is not None and is_users(code):
-                yield (function if method is not function else None), code
+            with contextlib.suppress(ValueError):  # a cell may be empty
+                function = cell.cell_contents
+                is_module = isinstance(function, torch.nn.Module)
+                code = getattr(function.forward if is_module else function, "__code__", None)
+                if code is not None and (is_module or is_users(code)):
+                    yield function, code
+
+
+def _codes_of(owner: Any, code: CodeType | None) -> list[CodeType]:
+    """Return the program's code that a method runs: its own, and that of methods it may call."""
+    codes = [code] if code is not None and is_users(code) else []
+    for caller in codes:
+        methods = (getattr_static(type(owner), name, None) for name in caller.co_names)
+        called = (m.__code__ for m in methods if isinstance(m, FunctionType))
+        codes += (callee for callee in called if is_users(callee) and callee not in codes)
+    return codes
 
 
 class ReturnedEvidence(TextEvidence):

@@ -186,15 +186,13 @@ class ModifiedEvidence(Evidence):
     @cached_property
     def _layers(self) -> list[tuple[str, str]]:
         """The names of the layers that have ``inplace=True``, and of their classes."""
-        owners = {id(owner): owner for v in self.variables for owner in v.owners}.values()
-        modules = (m for o in owners if isinstance(o, torch.nn.Module) for m in o.modules())
-        layers = dict.fromkeys(pair for module in modules for pair in module.named_children())
+        layers = dict.fromkeys(pair for module in self.modules for pair in module.named_children())
         in_place = [pair for pair in layers if getattr(pair[1], "inplace", False) is True]
         return [(name, type(layer).__name__) for name, layer in in_place]
 
     def _only_call(self, layers: list[str]) -> Location | None:
         """Return the only line that calls one of these layers, if each is called by its name."""
-        calls = [[p for file in self.files for p in source.calls_of(file, [n])] for n in layers]
+        calls = [source.calls_of(self.files, [name]) for name in layers]
         places = {*chain.from_iterable(calls)}
         return places.pop() if len(places) == 1 and all(calls) else None
 

@@ -30,7 +30,7 @@ class ScalerEvidence(TextEvidence):
         if use is None or self.frame is None or last not in earlier:
             return
         uses, updates = (
-            [p for file in self.files for p in source.calls_of(file, [name]) if text in p.text]
+            [place for place in source.calls_of(self.files, [name]) if text in place.text]
             for name, text in ((use[3], use[0]), ("update", f"{use[2]}.update("))
         )
         is_cleared = source.is_run_each_time(self.frame, r"\.zero_grad\(")
