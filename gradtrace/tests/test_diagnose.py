@@ -1048,6 +1048,7 @@ task(net, torch.ones(1, 3))
         ("labels_beside_alphas", "instead of writing into alphas"),
         ("once_differentiable_square", "remove the decorator @once_differentiable, if"),
         ("once_differentiable_in_eight_bits", "write that backward() with operations that"),
+        ("once_differentiable_from_numbers", "write that backward() with operations that"),
         ("penalty_through_a_function_in_eight_bits", "write that backward() with operations that"),
         ("handed_out_by_an_attack", "moved = moved.detach().requires_grad_()"),
         ("update_out_of_place", "w -= lr * w.grad"),

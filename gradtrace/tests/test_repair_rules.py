@@ -739,6 +739,7 @@ def test_an_average_is_stored_without_a_graph_where_it_is_made_and_updated(list_
         ("library.kernel(g, x)", True),
         ("ctx.kernel(g, x)", True),
         ("g * torch.as_tensor(ctx.numbers)", True),
+        ("g * torch.cos(x) if ctx.needs_input_grad[0] else None", False),
     ],
 )
 def test_a_function_is_declared_differentiable_twice(list_candidates, code, is_asked):

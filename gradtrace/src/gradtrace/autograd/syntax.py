@@ -9,6 +9,11 @@ Loop = ast.For | ast.AsyncFor | ast.While
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # Functions whose result differs from call to call.
 DRAWS = re.compile(r"\b(rand\w*|normal\w*|bernoulli|multinomial|rsample|sample|shuffle|next)\(")
+# Names in a method by which its results lose their graph.
+WITHOUT_GRAPH = re.compile(
+    r"\b(autograd|data|detach_?|inference_mode|item|np|set_grad_enabled|tolist"
+    r"|\w*(no_grad|numpy|tensor))\b|\bgrad\("
+)
 # Statements that detach the variable {0}, by its kind; a field {2} of a namedtuple is in {1}.
 DETACHED = {
     "tensor": "{0} = {0}.detach()",

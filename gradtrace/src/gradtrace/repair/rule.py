@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, NamedTuple
 
+from gradtrace.autograd import syntax
 from gradtrace.autograd.syntax import Function, Loop, reads, statements_computing, writes
 from gradtrace.repair.edits import Edit, Source, call_of, method_called
 from gradtrace.repair.intent import targets_of_calls
@@ -18,9 +19,6 @@ from gradtrace.repair.run.observations import GraphVariable, ObservedCall, Progr
 
 # Silent causes in which each call computes the right gradient.
 RIGHT_GRADIENTS = ("graph_grows", "gradient_leaks", "gradients_not_cleared", "in_no_optimizer")
-_WITHOUT_GRAPH = re.compile(
-    r"\b(detach_?|data|item|tolist|autograd|\w*(numpy|tensor|_grad|grad_enabled))\b"
-)
 _HEAD_LINES = 5  # of a function with its decorators, before its first statement
 
 
@@ -252,7 +250,7 @@ def _has_graph(source: Source, function: ast.ClassDef) -> bool:
             )
             if not is_known and method_called(call) != "save_for_backward":
                 return False
-        if _WITHOUT_GRAPH.search(source.code(method)):
+        if syntax.WITHOUT_GRAPH.search(source.code(method)):
             return False
     return True
 

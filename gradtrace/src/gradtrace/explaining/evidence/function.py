@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd import source
+from gradtrace.autograd import source, syntax
 from gradtrace.autograd.frames import Location, code_of, innermost_of, is_users, place_of
 from gradtrace.autograd.traversal import leaves_of, roots_of, walk
 from gradtrace.explaining.causes import REPLACEMENTS, gradient_counts
@@ -88,11 +88,6 @@ class FunctionEvidence(Evidence):
         return {"it": name, "missing": self.not_kept}
 
 
-_WITHOUT_GRAPH = re.compile(
-    r"\b(data|detach|inference_mode|item|no_grad|np|numpy|tolist)\b|\bgrad\("
-)
-
-
 class TwiceEvidence(TextEvidence):
     """Evidence about a second derivative through a function marked ``@once_differentiable``."""
 
@@ -109,7 +104,7 @@ class TwiceEvidence(TextEvidence):
             marks = (d for d in method.decorator_list if "once_diff" in ast.unparse(d))
             self.began_at = next((Location(code.co_filename, d.lineno) for d in marks), None)
             derived = {reference() for call in calls for reference in call.derived}
-            reasons = map(_WITHOUT_GRAPH.search, map(ast.unparse, method.body))
+            reasons = map(syntax.WITHOUT_GRAPH.search, map(ast.unparse, method.body))
             self.is_only_marked = function not in derived and not any(reasons)
 
 
