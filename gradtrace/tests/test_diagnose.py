@@ -1280,9 +1280,9 @@ noise.data[:2] = {new}
 @pytest.mark.parametrize(
     ("text", "cause", "advice"),
     [
-        (GAN.format(adds_up=False), "gradient_leaks", "by optimizer.zero_grad()"),
+        (GAN.format(adds_up=False), "gradient_leaks", "by opt_d.zero_grad()"),
         (GAN.format(adds_up=True), "gradient_leaks", "by requires_grad_(False), while the other"),
-        (GAN_NEVER_CLEARED, "gradients_not_cleared", "opt_d.zero_grad() before this loss's"),
+        (GAN_NEVER_CLEARED, "gradients_not_cleared", "opt_d.zero_grad() before"),
         (REPLACED.format(width=4), "in_no_optimizer", "copy the new values"),
         (REPLACED.format(width=2), "in_no_optimizer", "create the optimizer after"),
         (CODES, "never_trained", "from the value before this line"),

@@ -329,8 +329,10 @@ class Observer(_torch_hooks.Mode):
         node.metadata[SUM_TAG] = total
         if used_up and is_scalar and total.count >= _LEAKING:
             self._tell("graph_grows", location, None)
+            total.is_reported = True
         elif total.count == LONG and running_sums.adds_the_same_parameters(node, total):
             self._timeline.sums.add(total, reports_death=is_scalar)
+            total.is_reported = is_scalar
 
 
 def _is_librarys_own(kind: str, func: Callable[..., Any], site: Site) -> bool:

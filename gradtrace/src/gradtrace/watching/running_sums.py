@@ -21,6 +21,7 @@ class Sum:
     count: int = 0  # of the iterations that added to it
     sequence_nr: int = -1  # of the last addition
     last_call: int = 0  # the number of the last backward before that
+    is_reported: bool = False  # or will be, if it is freed unused
 
 
 class Sums:

@@ -23,7 +23,7 @@ from gradtrace.explaining.evidence.carriers import (
 )
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import Timeline, freed_by
-from gradtrace.watching.running_sums import LONG
+from gradtrace.watching.running_sums import LONG, SUM_TAG, with_scaled
 
 _GROWING = 4  # backward calls of one line, each over a larger graph
 _SPENT = 3  # iterations whose freed graphs one tensor keeps alive
@@ -96,6 +96,9 @@ def leaks(
         if node is None or node in in_use:
             continue
         name, total = variable.name, sums.get(_torch.sequence_nr(node))
+        scaled = with_scaled(node)[-1].metadata.get(SUM_TAG)
+        if total is None and scaled is not None and scaled.is_reported:
+            continue  # it is an earlier value, or a mean, of a total that is itself reported
         made_at = timeline.line_of(_torch.sequence_nr(node))
         if node not in searched and len(searched) < _MOST:
             searched[node] = _spans_iterations(timeline, node)

@@ -2,19 +2,18 @@
 
 import contextlib
 import itertools
-import sys
 from collections.abc import Iterator
 
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd import lost_graph, source
-from gradtrace.autograd.frames import Location, names_of, parting, user_frames
+from gradtrace.autograd import source
+from gradtrace.autograd.frames import names_of, parting
 from gradtrace.autograd.tensors import storage_of, storages_in
 from gradtrace.autograd.traversal import leading_to, reachable
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training, is_cleared
-from gradtrace.explaining.silent.pending import PendingBackward, finding
+from gradtrace.explaining.silent.pending import PendingBackward, call_at, finding, optimizer_at
 from gradtrace.watching.record import BackwardCall, OptimizerStep, Timeline, parameters_of
 
 _STEPS = 4  # of one optimizer, between which its gradients were never cleared
@@ -118,14 +117,20 @@ def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterat
         and len({step.gradients for step in steps}) == 1  # the program has replaced none
         and not any(_is_written(timeline, g, steps[0].sequence_nr) for _, g in pairs)
     ):
-        names, at = names_of(parameter for parameter, _ in pairs), steps[-1].location
         last = [call for call in calls if call.number > numbers[-2]]
         others = [s.last_call for s in timeline.steps if s.optimizer() is not optimizer]
         before = max((n for n in others if last[0].number <= n < last[-1].number), default=0)
         # After the step of another loss's optimizer come the calls for this one.
         call = next(c for c in last if c.number > before) if before else last[-1]
-        facts, own = ("of_another_loss",) if before else (), _name_at(at, optimizer)
-        yield finding("gradients_not_cleared", at, call.location, names, facts=facts, own=own)
+        yield finding(
+            "gradients_not_cleared",
+            steps[-1].location,
+            call.location,
+            names_of(parameter for parameter, _ in pairs),
+            facts=("of_another_loss",) if before else (),
+            optimizer=optimizer_at(steps[-1]),
+            call=call_at(call),
+        )
     elif (
         timeline.cleared.get(optimizer, 0) > numbers[-2]  # its own parameters were reached
         and all(step.is_empty for step in all_steps)
@@ -139,13 +144,6 @@ def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterat
         files = (code.co_filename for code in reversed(calls[-1].path))
         cleared_at = source.only_line(files, r".*\.zero_grad\(.*\)|.*\.grad = None")
         yield finding("gradients_discarded", steps[-1].location, cleared_at or place, names)
-
-
-def _name_at(place: Location | None, optimizer: torch.optim.Optimizer) -> str | None:
-    """Return the variable on which the running line calls an optimizer's ``step()``, or None."""
-    name = source.receiver_at(place, "step")
-    frame = next(user_frames(sys._getframe(1)), None)
-    return name if name and lost_graph.value_of(frame, name) is optimizer else None
 
 
 def _use_one_of_several(timeline: Timeline, steps: list[OptimizerStep], last: BackwardCall) -> bool:

@@ -17,7 +17,7 @@ from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, upstream, walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training, storages_of
-from gradtrace.explaining.silent.pending import PendingBackward, finding
+from gradtrace.explaining.silent.pending import PendingBackward, call_at, finding, optimizer_at
 from gradtrace.watching import record
 from gradtrace.watching.cuts import Cut, elements_of
 from gradtrace.watching.operation_kinds import LINEAR_NODES
@@ -249,8 +249,15 @@ def leaking(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Di
             if leaks:
                 adds_up = [c.location for c in followed].count(loss_call.location) > 1
                 facts = ("adds_up",) if adds_up else () if has_stepped else ("together",)
-                own = module_of(parameters_of(partner), parameters_of(optimizer))
-                yield finding("gradient_leaks", *places, names[optimizer], facts=facts, own=own)
+                yield finding(
+                    "gradient_leaks",
+                    *places,
+                    carried_by=names[optimizer],
+                    facts=facts,
+                    own=module_of(parameters_of(partner), parameters_of(optimizer)),
+                    optimizer=optimizer_at(timeline.steps[-1]),
+                    call=call_at(loss_call),
+                )
 
 
 def _is_discarded(timeline: Timeline, call: BackwardCall, optimizer: torch.optim.Optimizer) -> bool:
