@@ -4,6 +4,7 @@ import itertools
 import re
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 
@@ -13,6 +14,7 @@ from gradtrace import _torch
 from gradtrace.autograd import frames, source
 from gradtrace.autograd.frames import Found, Location, names_of, user_variables
 from gradtrace.autograd.tensors import storage_of
+from gradtrace.autograd.traversal import upstream
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.optimizers import Training, is_cleared, storages_of
@@ -63,8 +65,9 @@ def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield findings about parameters that get gradients but that no optimizer steps.
 
     They are in a list or dict of a module whose other parameters an optimizer steps, or they have
-    replaced a parameter that it still steps, or were unfrozen, and their gradients grow and are
-    never cleared. A network that is not trained, but was never frozen either, is not reported.
+    replaced a parameter that it still steps, or were unfrozen, or are last in such a module, and
+    their gradients grow and are never cleared. Another network that is not trained, but was never
+    frozen either, is not reported.
     Leaves that the program itself updates are reported if their gradients are never cleared.
     """
     timeline = graph.timeline
@@ -145,6 +148,7 @@ def _strays(
         return
     places: dict[Location | None, list[torch.Tensor]] = {}
     unfrozen: dict[Location, list[torch.Tensor]] = {}
+    last: list[torch.Tensor] = []
     trained = {id(leaf) for leaf in training.held(grown)}
     for leaf in grown:
         if id(leaf) in trained:  # by an optimizer that has not stepped yet
@@ -159,6 +163,11 @@ def _strays(
         elif variable is not None and (hidden or replaced):
             place = carriers.filled_at(variable, first=hidden)
             places.setdefault(place, []).append(leaf)
+        elif variable is not None and _is_trained_in_part(variable, stepped):
+            last.append(leaf)
+    if last and steps and _follow_the_trained(graph, stepped):
+        created, names = _created_at(steps[-1], sys._getframe(1)), names_of(last)
+        yield graph.finding("in_no_optimizer", created, carried_by=names, facts=("left_out",))
     for unfrozen_at, leaves in unfrozen.items():
         names = names_of(leaves)
         yield graph.finding("in_no_optimizer", unfrozen_at, carried_by=names, facts=("unfrozen",))
@@ -168,6 +177,27 @@ def _strays(
         is_reshaped = any(leaf.shape not in shapes for leaf in leaves)
         facts = ("replaced", "reshaped")[: 1 + is_reshaped] if replaced else ()
         yield graph.finding("in_no_optimizer", began_at, carried_by=names_of(leaves), facts=facts)
+
+
+def _is_trained_in_part(variable: Found, stepped: set[int]) -> bool:
+    """Whether an optimizer steps others of the outermost module, and all modules are training."""
+    modules = [owner for owner in variable.owners if isinstance(owner, torch.nn.Module)]
+    parameters = modules[0].parameters() if modules else ()
+    return any(id(p) in stepped for p in parameters) and all(m.training for m in modules)
+
+
+def _follow_the_trained(graph: PendingBackward, stepped: set[int]) -> bool:
+    """Whether the loss reaches the trained leaves through the others, which are fewer elements.
+
+    The others may be a head that the optimizer was not given. A backbone that comes before the
+    trained leaves, or is larger, was rather not frozen, which does no harm.
+    """
+    owners = {i: {id(leaf) in stepped} for i, leaf in graph.leaves.items()}
+    sizes = Counter[bool]()
+    for leaf in graph.leaves.values():
+        sizes[id(leaf) in stepped] += leaf.numel()
+    pairs = upstream(owners, graph.links)
+    return (True, False) in pairs and (False, True) not in pairs and sizes[False] < sizes[True]
 
 
 def _is_hidden(variable: Found, stepped: set[int]) -> bool:
@@ -242,6 +272,14 @@ def _assigned_at(value: object, frame: FrameType | None) -> Location | None:
         if local is value and (line := source.assigned_at(user_frame, name)) is not None
     )
     return next(places, None)
+
+
+def _created_at(step: OptimizerStep, frame: FrameType | None) -> Location | None:
+    """Return the line that assigned the optimizer to a variable, or to an attribute."""
+    name = source.receiver_at(step.location, "step")
+    files = (user_frame.f_code.co_filename for user_frame in frames.user_frames(frame))
+    attribute = source.only_line(files, rf"{re.escape(name)} = .*") if name else None
+    return _assigned_at(step.optimizer(), frame) or attribute
 
 
 def _cut_off(

@@ -1,6 +1,7 @@
 """Repairs of the choice of trained parameters: what is frozen, asked for or registered."""
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -53,6 +54,20 @@ def register_modules(failure: Failure) -> Iterator[Candidate]:
                 titles.append(f"{target} = {container}(…)")
                 together += source.replace(value, f"{container}({source.code(value)})")
     yield from edit(kinds.REGISTER, "; ".join(titles), together)
+
+
+def train_whole_module(failure: Failure) -> Iterator[Candidate]:
+    """Give the optimizer all parameters of the module that holds the trained and these others."""
+    for source, node, place in failure.at("began_at", "in_no_optimizer"):
+        for call in source.all(ast.Call, node):
+            if method_called(call) == "parameters" and isinstance(call.func, ast.Attribute):
+                names = [source.code(call.func.value), *failure.carried]
+                levels = zip(*(name.split(".") for name in names), strict=False)
+                shared = itertools.takewhile(lambda level: len({*level}) == 1, levels)
+                whole = ".".join(level[0] for level in shared)
+                if whole:
+                    title = f"{whole}.parameters() at line {place.line}"
+                    yield from edit(kinds.REGISTER, title, source.replace(call.func.value, whole))
 
 
 def guard_hook(failure: Failure) -> Iterator[Candidate]:
