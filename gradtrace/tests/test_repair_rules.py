@@ -678,6 +678,26 @@ def test_entries_of_what_is_stored_are_detached(list_candidates):
     assert edited(listed, "f(v).detach() at line 2") == text.replace("f(v)", "f(v).detach()")
 
 
+def test_an_argument_of_all_calls_of_one_function_is_detached(list_candidates):
+    text = "def mean(new, old):\n    return new + old\n\na = mean(x, a)\nb = mean(y, b)\n"
+    facts = {"family": "silent", "cause": "graph_grows", "carried_by": "a, b"}
+    listed = list_candidates(text, 4, began_at=2, **facts)
+    detached = edited(listed, "x.detach() at line 4 and y.detach() at line 5")
+    assert detached == text.replace("(x,", "(x.detach(),").replace("(y,", "(y.detach(),")
+
+
+def test_an_optimizer_is_created_again_after_its_model_was_replaced(list_candidates):
+    text = (
+        "net = Net()\nopt = SGD(net.parameters())\n\ndef train():\n    opt.step()\n\n"
+        "net = Net()\ntrain()\n"
+    )
+    facts = {"family": "silent", "cause": "optimizer_holds_replaced", "began_at": 2}
+    listed = list_candidates(text, 8, **facts)
+    line = "opt = SGD(net.parameters())"
+    again = edited(listed, f"{line} again, after line 7")
+    assert again == text.replace("\ntrain()", f"\n{line}\ntrain()")
+
+
 def test_a_tensor_is_cloned_before_each_of_its_changes(list_candidates):
     text = "h[0] = f(h)\nh[1] = f(h)\nh.sum().backward()\n"
     listed = list_candidates(text, 3, family="modified", cause="inplace_on_saved", began_at=2)

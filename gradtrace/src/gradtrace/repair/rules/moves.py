@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from gradtrace.autograd.syntax import DRAWS, changes_in_place, reads, statements_computing, writes
 from gradtrace.repair import kinds
-from gradtrace.repair.edits import Source, call_of
+from gradtrace.repair.edits import Source, call_of, is_simple
 from gradtrace.repair.rule import Candidate, Failure, edit
 
 
@@ -84,6 +84,10 @@ def make_optimizer_later(failure: Failure) -> Iterator[Candidate]:
         is_used = False
         previous: ast.stmt = node
         for place in source.after(node):
+            if is_simple(place) and writes(place) & reads(*node.value.args[:1]):
+                title = f"{codes[-1]} again, after line {place.end_lineno}"
+                again = [source.code(s) for s in moved if s is node or reads(s) & writes(place)]
+                yield from edit(kinds.OPTIMIZER_LATER, title, source.insert(place, after=again))
             if writes(place) & reads(*node.value.args[1:], *node.value.keywords):
                 break  # the settings would be others
             if reads(place) & writes(node):

@@ -351,15 +351,15 @@ def _stored(source: Source, node: ast.stmt, names: list[str]) -> Iterator[Edit]:
 
 def store_without_graph(failure: Failure) -> Iterator[Candidate]:
     """Store values without their graph: ``total += loss.item()``, ``kept.append(z.detach())``."""
-    terms: list[tuple[Source, ast.expr]] = []
+    terms: list[tuple[Source, list[ast.expr]]] = []
     began = failure.at("began_at")
     for source, node, _ in [*began, *failure.at("made_at"), *failure.running]:
         match node:
             case ast.AugAssign(op=ast.Add(), value=term):
-                terms.append((source, term))
+                terms.append((source, [term]))
             case ast.Assign(value=ast.BinOp(left=left, right=right)):
                 others = [side for side in (left, right) if ast.unparse(side) not in writes(node)]
-                terms += [(source, side) for side in others if len(others) == 1]
+                terms += [(source, others)] if len(others) == 1 else []
     growing = [s.source.scope_of(s.node) for s in began if failure.cause == "graph_grows"]
     names = {scope.name for scope in growing if isinstance(scope, Function)}
     stored = [call for statement in began for _, call in additions(statement.node)]
@@ -367,14 +367,18 @@ def store_without_graph(failure: Failure) -> Iterator[Candidate]:
         for container, call in additions(source.tree):
             is_stored = growing or container in failure.carried or call in stored
             if len(call.args) == 1 and is_stored:
-                terms.append((source, _entry(call.args[0])))
-        for call in source.all(ast.Call):
-            terms += [(source, a) for a in call.args if method_called(call) in names]
+                terms.append((source, [_entry(call.args[0])]))
+        calls = [call for call in source.all(ast.Call) if method_called(call) in names]
+        # The same argument of all calls, if a function updates several values.
+        columns = zip(*(call.args for call in calls), strict=False)
+        terms += [(source, [*column]) for column in columns if len(calls) > 1]
+        terms += [(source, [argument]) for call in calls for argument in call.args]
     for method in ("item", "detach"):  # several elements are no number
-        for source, term in terms:
-            edits = source.call_method(term, method)
-            title = f"{source.code_with(term, edits)} at line {term.lineno}"
-            yield from edit(kinds.NUMBER, title, edits)
+        for source, together in terms:
+            changes = [(term, source.call_method(term, method)) for term in together]
+            places = [f"{source.code_with(t, edits)} at line {t.lineno}" for t, edits in changes]
+            edits = [part for _, parts in changes for part in parts]
+            yield from edit(kinds.NUMBER, " and ".join(places), edits)
 
 
 def _entry(value: ast.expr) -> ast.expr:
