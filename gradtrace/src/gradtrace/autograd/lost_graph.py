@@ -262,7 +262,8 @@ class _Reader:
         added = (call for node in self.nodes for place, call in additions(node) if place == name)
         values += [call.args[-1] for call in added if call not in values]
         results = (self._of_result(value) for value in values if value is not None)
-        return self._once(name, lambda: _any([*results]))
+        # The last value in the text is the likeliest to be the present one.
+        return self._once(name, lambda: _any([*results][::-1]))
 
     def _of_line(self, tensor: torch.Tensor, assignment: Any) -> _Result:
         """Return where an assigned tensor lost its operands' graph, at the latest in this line."""
