@@ -38,6 +38,7 @@ from gradtrace.repair.run.observations import (
     growing_calls,
     is_multiple,
     last_of_equal_weights,
+    noise_of,
     sum_of,
     trains_alike,
 )
@@ -224,7 +225,9 @@ class Judge:
             samples = [step.gradients for step in run.last_steps_after(self.failing_call)]
         else:
             samples = [call.gradients for call in run.calls[self.failing_call - 1 :] or run.calls]
-        return {key for gradients in samples for key, g in gradients.items() if g.norm > ZERO}
+        pairs = [pair for gradients in samples for pair in gradients.items()]
+        noise = noise_of(gradient for _, gradient in pairs)
+        return {key for key, gradient in pairs if gradient.norm > noise}
 
     def _meant_keys(self, run: ProgramRun, call: ObservedCall, keys: Iterable[str]) -> set[str]:
         """Return which of ``keys`` the call's loss is meant to train; if undecided, all trained."""

@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -255,14 +255,21 @@ class RunLimits(NamedTuple):
     stops_if_caught: bool = False  # whether an explained error that is caught ends the run
 
 
+def noise_of(gradients: Iterable[Sample]) -> float:
+    """Return the largest norm of a gradient that is only rounding errors of these others.
+
+    A bias before a normalization has such a gradient.
+    """
+    norms = (gradient.norm for gradient in gradients if gradient.is_finite)
+    return max(ZERO, NOISE * max(norms, default=0.0))
+
+
 def equal_gradients(first: Gradients, second: Gradients, keys: set[str] | None = None) -> bool:
     """Whether all gradients, or those of ``keys``, are equal up to rounding; a missing one is 0."""
     zero = Sample(())
     keys = first.keys() | second.keys() if keys is None else keys
     pairs = ((first.get(key, zero), second.get(key, zero)) for key in keys)
-    # That of a bias before a normalization is only rounding errors of the others.
-    norms = (sample.norm for sample in (*first.values(), *second.values()) if sample.is_finite)
-    noise = max(ZERO, NOISE * max(norms, default=0.0))
+    noise = noise_of([*first.values(), *second.values()])
     # If one is missing, the other is a gradient that a detach() took away.
     limits = ((ZERO if 0 in (a.norm, b.norm) else noise, a, b) for a, b in pairs)
     return not any(max(a.norm, b.norm) > limit and a.distance(b) >= SAME for limit, a, b in limits)
