@@ -251,8 +251,10 @@ class ReturnedEvidence(TextEvidence):
             number = "1 value" if counts[1] == 1 else f"{counts[1]} values"
             names["returned"] = f"{number}, but forward takes {', '.join(inputs)}"
             kept = len(values)
-        values += [f"grad_{name}" for name in inputs[len(values) :]]
+        missing = [f"grad_{name}" for name in inputs[len(values) :]]
         gradients = [value for value in values if value != "None"]
+        values += missing
+        gradients += missing if len(gradients) != sum(needs) else []
         if len(gradients) == sum(needs):  # in the order of the inputs that need one
             values = [gradients.pop(0) if needed else "None" for needed in needs]
         pairs = [*zip(values, needs, strict=False)]
