@@ -981,6 +981,7 @@ task(net, torch.ones(1, 3))
         ("global_switch_read_in_a_checkpoint", "change normalize only after backward()"),
         ("accuracy_in_eval_mode_before_backward", "call net.eval() only after backward()"),
         ("cache_of_a_layer_in_a_block", "do not change past in Block: pass the old value"),
+        ("random_routes_in_a_checkpoint", "preserve_rng_state=True to checkpoint(), so that"),
         ("gradient_of_a_flag_missing", "in that order: return gradient, None"),
         ("gradient_of_a_constant_first_input", "in that order: return None, grad_support"),
         ("gradient_of_a_number", "in that order: return ctx.factor * gradient, None"),

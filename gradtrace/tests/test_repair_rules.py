@@ -931,6 +931,14 @@ def test_calls_on_a_name_that_is_assigned_again_are_all_limited(list_candidates)
     assert {text.count("inputs=") for text in limited} == {1, 3}
 
 
+def test_a_checkpoint_restores_the_random_state_again(list_candidates):
+    text = "h = checkpoint(block, x, preserve_rng_state=flag)\nh.sum().backward()\n"
+    facts = {"cause": "checkpoint_differs", "facts": ["draws_unrestored"]}
+    listed = list_candidates(text, 2, family="checkpoint", **facts)
+    restored = edited(listed, "preserve_rng_state=True at line 1")
+    assert restored == text.replace("flag", "True")
+
+
 def test_a_repair_that_leaves_a_checkpoint_out_comes_last_and_tells_its_price(list_candidates):
     text = "h = f(x)\nh = checkpoint(block, h, use_reentrant=True)\nh.sum().backward()\n"
     listed = list_candidates(text, 3, family="checkpoint", cause="checkpoint_differs", began_at=2)

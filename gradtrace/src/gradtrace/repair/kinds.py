@@ -17,6 +17,7 @@ class Repair:
 
 CREATE_GRAPH = Repair("create_graph", 10, "the gradient is to be differentiated")
 USE_REENTRANT = Repair("use_reentrant", 10, "checkpointing is to stay")
+REPEAT_DRAWS = Repair("repeat_draws", 10, "both runs are to draw the same random numbers")
 NUMBER = Repair("number", 11, "the value is only reported, not trained on")
 # A step fails, after backward().
 CLEAR_GRADIENTS = Repair("clear_gradients", 11, "each step follows its own loss", compared=False)

@@ -163,6 +163,10 @@ class RecomputedEvidence(TextEvidence):
             switch = source.only_line(self.files, r".+\.eval\(\)")
             self.in_eval_mode = switch is not None or not changed
         self.draws_elsewhere = draws is not None
+        is_drawing = any(isinstance(m, _DRAWING) and m.training for m in modules)
+        self.draws_unrestored = not _restores_random_state(self.exception) and (
+            is_drawing or any(map(source.draws, codes))
+        )
         self.calls_a_transform = not changed and any(source.calls_of(self.files, _TRANSFORMS))
         is_module = isinstance(function, torch.nn.Module)
         name = type(function).__name__ if is_module else getattr(code, "co_qualname", None)
@@ -174,6 +178,7 @@ class RecomputedEvidence(TextEvidence):
 _PREFIX = 10  # characters of scaled_dot_product_attention, say
 _CHECKPOINT = r"([\w.]+\.)?checkpoint(_sequential)?\(.*\)"
 _WITH_MODES = torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._BatchNorm
+_DRAWING = torch.nn.modules.dropout._DropoutNd, torch.nn.RReLU  # in training
 _TRANSFORMS = ["vmap", "jvp", "vjp", "jacrev", "jacfwd", "hessian", "linearize", "grad_and_value"]
 
 
@@ -190,15 +195,31 @@ class ReentrantEvidence(TextEvidence):
 
 def _checkpointed(error: BaseException) -> Iterator[tuple[Any, CodeType]]:
     """Yield the modules, and the program's functions, that a checkpoint here ran again."""
-    for frame, _ in walk_tb(error.__traceback__):
-        recomputed = getattr(frame.f_locals.get("frame"), "recompute_fn", None)
-        for cell in getattr(recomputed, "__closure__", None) or ():
+    for recomputed in _recomputing(error):
+        for cell in recomputed.__closure__:
             with contextlib.suppress(ValueError):  # a cell may be empty
                 function = cell.cell_contents
                 is_module = isinstance(function, torch.nn.Module)
                 code = getattr(function.forward if is_module else function, "__code__", None)
                 if code is not None and (is_module or is_users(code)):
                     yield function, code
+
+
+def _recomputing(error: BaseException) -> Iterator[Any]:
+    """Yield the functions by which checkpoints in this traceback ran the program's again."""
+    for frame, _ in walk_tb(error.__traceback__):
+        recomputed = getattr(frame.f_locals.get("frame"), "recompute_fn", None)
+        if getattr(recomputed, "__closure__", None):
+            yield recomputed
+
+
+def _restores_random_state(error: BaseException) -> bool:
+    """Whether the checkpoint in this traceback sets the random state of the first run again."""
+    for recomputed in _recomputing(error):
+        cells = dict(zip(recomputed.__code__.co_freevars, recomputed.__closure__, strict=True))
+        if (flag := cells.get("preserve_rng_state")) is not None:
+            return bool(flag.cell_contents)
+    return True
 
 
 def _codes_of(owner: Any, code: CodeType | None) -> list[CodeType]:

@@ -40,7 +40,7 @@ def create_graph(failure: Failure) -> Iterator[Candidate]:
 
 
 def options(failure: Failure) -> Iterator[Candidate]:
-    """Set ``use_reentrant=False``, ``allow_unused=True``, or leave the checkpoint out."""
+    """Set options of a checkpoint or of ``autograd.grad``, or leave the checkpoint out."""
     checkpoints: list[Edit] = []
     for source in failure.sources:
         for call in source.calls("checkpoint", "checkpoint_sequential"):
@@ -50,6 +50,10 @@ def options(failure: Failure) -> Iterator[Candidate]:
                 code = f"{function}({', '.join(arguments)})"
                 title = f"{code}, not checkpointed, which needs more memory"
                 yield from edit(kinds.NO_CHECKPOINT, title, source.replace(call, code))
+            if "draws_unrestored" in failure.facts:
+                edits = source.set_keywords(call, preserve_rng_state="True")
+                title = f"preserve_rng_state=True at line {call.lineno}"
+                yield from edit(kinds.REPEAT_DRAWS, title, edits)
             if value is not None and source.code(value) != "False":
                 checkpoints += source.replace(value, "False")
     yield from edit(kinds.USE_REENTRANT, "checkpoint(…, use_reentrant=False)", checkpoints)
