@@ -1006,7 +1006,7 @@ task(net, torch.ones(1, 3))
         ("entries_written_under_vmap", "create out by torch.zeros_like(x)"),
         ("running_statistics_under_grad", "a copy of the buffers"),
         ("calls_counted_under_grad", "make calls an argument"),
-        ("inner_step_of_parameters_not_used", "computed from fast out of place"),
+        ("inner_step_of_parameters_not_used", "Make updated values new tensors"),
         ("copies_of_weights_updated_in_a_loop", "build a list of new tensors"),
         ("layer_updated_by_its_gradient", "If the loss must depend on the change"),
         ("target_network_updated_with_a_graph", "change old under torch.no_grad(), because"),
