@@ -1,4 +1,4 @@
-# obeys: clear these gradients before this loss's backward(), by optimizer.zero_grad()
+# obeys: clear these gradients before loss_domain.backward(), by opt_domain.zero_grad()
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

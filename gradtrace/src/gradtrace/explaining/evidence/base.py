@@ -135,6 +135,12 @@ class Evidence:
         """The recorded backward calls before the one that failed."""
         return [call for call in tuple(self.timeline.calls) if call is not self.call]
 
+    def _is_made_here(self, call: BackwardCall) -> bool:
+        """Whether the same lines and functions led to an earlier call as to the one that failed."""
+        path = {} if self.call is None else self.call.path
+        same = all(call.path.get(code, i) == i for code, i in path.items())
+        return same and call.location == self.raised_at
+
     def _kept_since(self, sequence_nr: int) -> BackwardCall | None:
         """Return the last earlier call that retained its graph and ran after this operation."""
         retaining = (c for c in reversed(self.earlier_calls) if c.keeps_graph)

@@ -273,9 +273,10 @@ class ModifiedEvidence(Evidence):
 
     @property
     def _trains_what_changed(self) -> bool:
-        """Whether the step after an earlier call of the line that raised made the change."""
+        """Whether the step after an earlier call on this loss, made here, made the change."""
         steps = [*self.timeline.steps]
-        calls = (c for c in self.timeline.calls if c.location == self.raised_at)
+        same = (c for c in self.earlier_calls if c.leaves == self._leaves)
+        calls = filter(self._is_made_here, same)
         later = (next((s for s in steps if s.last_call >= call.number), None) for call in calls)
         return any(step is not None and step.changed(self.storage) for step in later)
 

@@ -191,12 +191,6 @@ class ReuseEvidence(Evidence):
         later = (call for call in self.earlier_calls if call.sequence_nr > created)
         return any(map(self._is_made_here, later))
 
-    def _is_made_here(self, call: BackwardCall) -> bool:
-        """Whether the same lines and functions led to an earlier call as to the one that failed."""
-        path = {} if self.call is None else self.call.path
-        same = all(call.path.get(code, i) == i for code, i in path.items())
-        return same and call.location == self.raised_at
-
     @cached_property
     def used_again(self) -> bool:
         """Whether the freed part was created once, but used by operations that ran repeatedly."""
