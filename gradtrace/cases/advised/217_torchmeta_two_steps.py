@@ -1,4 +1,4 @@
-# obeys: compute the result with params
+# obeys: compute the result from params
 from collections import OrderedDict
 
 import torch
