@@ -378,13 +378,13 @@ def draw_elsewhere(code: CodeType) -> Location | None:
     return Location(code.co_filename, min(draws)) if draws else None
 
 
+_DRAW = re.compile(r"(np\.|numpy\.)?random\.")
+
+
 def draws(code: CodeType) -> bool:
     """Whether a function calls one whose result differs from call to call, such as rand()."""
     calls = (node for node in own_nodes(function_of(code)) if isinstance(node, ast.Call))
     return any(syntax.DRAWS.search(ast.unparse(call)) for call in calls)
-
-
-_DRAW = re.compile(r"(np\.|numpy\.)?random\.")
 
 
 def assigned_at(frame: FrameType, name: str) -> int | None:
