@@ -59,8 +59,8 @@ def register_modules(failure: Failure) -> Iterator[Candidate]:
 def train_whole_module(failure: Failure) -> Iterator[Candidate]:
     """Give the optimizer all parameters of the module that holds the trained and these others."""
     for source, node, place in failure.at("began_at", "in_no_optimizer"):
-        for call in source.all(ast.Call, node):
-            if method_called(call) == "parameters" and isinstance(call.func, ast.Attribute):
+        for call in source.calls("parameters", under=node):
+            if isinstance(call.func, ast.Attribute):
                 names = [source.code(call.func.value), *failure.carried]
                 levels = zip(*(name.split(".") for name in names), strict=False)
                 shared = itertools.takewhile(lambda level: len({*level}) == 1, levels)

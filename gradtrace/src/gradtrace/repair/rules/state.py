@@ -19,7 +19,7 @@ from gradtrace.autograd.syntax import (
     writes,
 )
 from gradtrace.repair import kinds
-from gradtrace.repair.edits import Edit, Source, call_of, method_called
+from gradtrace.repair.edits import Edit, Source, call_of
 from gradtrace.repair.rule import Candidate, Failure, Statement, edit
 
 
@@ -368,7 +368,7 @@ def store_without_graph(failure: Failure) -> Iterator[Candidate]:
             is_stored = growing or container in failure.carried or call in stored
             if len(call.args) == 1 and is_stored:
                 terms.append((source, [_entry(call.args[0])]))
-        calls = [call for call in source.all(ast.Call) if method_called(call) in names]
+        calls = [*source.calls(*names)]
         # The same argument of all calls, if a function updates several values.
         columns = zip(*(call.args for call in calls), strict=False)
         terms += [(source, [*column]) for column in columns if len(calls) > 1]
