@@ -1073,8 +1073,20 @@ def test_the_advice_names_what_to_change(run, name, advice, strict):
     assert advice in run(program.source(fixed=False), strict).found.fix
 
 
-@pytest.mark.parametrize(("inplace", "by_a_layer"), [("layers[1](y)", True), ("y.relu_()", False)])
-def test_a_layer_that_changes_a_hooked_output_is_to_make_a_new_one(run, inplace, by_a_layer):
+@pytest.mark.parametrize(
+    ("inplace", "fix"),
+    [
+        ("layers[1](y)", "set inplace=False in the layer"),
+        ("y.relu_()", "y = y.relu()"),
+        ("y += y.exp()", "y = y + y.exp()"),
+        ("y.mul_(2).add_(y, alpha=2)", "y = y.mul(2).add(y, alpha=2)"),
+        ("F.relu(y, inplace=True)", "y = F.relu(y)"),
+        ("y[:, 0] += 1", "y = y.clone(), before this line"),
+        ("y[:, 0] = 1", "y = y.clone(), before this line"),
+        ("out = y.mul_(2)", "x = x * s in place of x *= s"),
+    ],
+)
+def test_a_layer_that_changes_a_hooked_output_is_to_make_a_new_one(run, inplace, fix):
     program = f"""
 layers = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True))
 layers[0].register_full_backward_hook(lambda *gradients: None)
@@ -1083,7 +1095,8 @@ y = layers[0](torch.ones(1, 2, requires_grad=True))
 """
     _, found, _ = run(_HEAD + program)
     assert found.cause == "view_changed_inplace"
-    assert ("set inplace=False in the layer" in found.fix) is by_a_layer
+    assert fix in found.fix
+    assert "outputs of a module that has a full backward hook" in found.explanation
 
 
 def test_a_shared_part_without_an_optimizer_is_not_trained_by_a_step(run):

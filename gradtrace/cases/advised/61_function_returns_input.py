@@ -1,4 +1,4 @@
-# obeys: make a new tensor and use it from there on: x = x * s in place of x *= s
+# obeys: make a new tensor and use it from there on: logits = logits * self.s
 import torch
 from torch import nn
 

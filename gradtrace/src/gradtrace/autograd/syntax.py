@@ -122,14 +122,6 @@ def operation_of(node: ast.AST) -> str:
     return "copyslices"
 
 
-def detached_in_place(node: ast.AST) -> ast.expr | None:
-    """Return the ``x`` of ``x.detach_()`` or ``x[i].detach_()``."""
-    match node:
-        case ast.Call(func=ast.Attribute(value=tensor, attr="detach_")):
-            return without_index(tensor)
-    return None
-
-
 def straight_through(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
     """Return x and y of ``x + (y - x).detach()``, an expression with the gradient of ``x``."""
     match node:
@@ -292,6 +284,27 @@ def written_values(node: ast.AST) -> list[ast.expr]:
         return [*node.args, *(keyword.value for keyword in node.keywords)]
     value = node.value if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) else None
     return [] if value is None else [value]
+
+
+def new_assignment(statement: ast.AST | None) -> str | None:
+    """Return ``x = x + y`` for ``x += y``, and ``x = x.mul(y)`` for ``x.mul_(y)``, else None."""
+    match statement:
+        case ast.AugAssign(target=changed, op=operator, value=value):
+            new = ast.unparse(ast.BinOp(changed, operator, value))
+        case ast.Expr(value=changed) if written_in_place(changed):
+            new = re.sub(r"(?<=\w)_\(", "(", ast.unparse(changed)).replace(", inplace=True", "")
+            while isinstance(changed, ast.Call) and isinstance(changed.func, ast.Attribute):
+                if _ONLY_IN_PLACE.match(changed.func.attr):
+                    return None
+                changed = operand_of(changed)  # x of x.sub_(y).mul_(z) or F.relu_(x)
+        case _:
+            return None
+    # Assigning x.data gives x other memory, which the nodes that saved x read, too.
+    is_variable = isinstance(changed, _PLACES) and getattr(changed, "attr", "") != "data"
+    return f"{ast.unparse(changed)} = {new}" if is_variable else None
+
+
+_ONLY_IN_PLACE = re.compile(r"(copy|exponential|fill|normal|random|set|uniform|zero)_$")
 
 
 def statements_computing(statements: list[ast.stmt], names: set[str]) -> Iterator[ast.Assign]:

@@ -28,6 +28,7 @@ from gradtrace.watching.record import BackwardCall, parameters_of
 
 _MAX_CANDIDATES = 3  # names
 _VIEW = r"(\.(T|data|(detach|flatten|permute|squeeze|t|transpose|unsqueeze|view)\(.*\))|\[.*\])*"
+_HOOKED = "the inputs and outputs of a module that has a full backward hook, because they are views"
 
 
 class ModifiedEvidence(Evidence):
@@ -379,16 +380,22 @@ class LeafEvidence(TextEvidence):
 
     def __post_init__(self) -> None:
         *_, (frame, _) = walk_tb(self.exception.__traceback__)
-        self.by_a_layer = frame.f_code.co_filename.startswith(_torch.LAYERS)
+        place = self.raised_at
+        writes = [] if place is None else source.writes_at(place)
+        new = syntax.new_assignment(place and source.simple_statement(*place))
+        self.by_a_layer = new is None and frame.f_code.co_filename.startswith(_torch.LAYERS)
         detached = source.receiver_at(self.raised_at, "detach_")
         written = names_written([self.raised_at]) or carriers.without_index(detached or "")
         value = lost_graph.value_of(self.frame, written)
         ids = {*map(id, frame.f_locals.values())} if self.by_a_layer else {id(value)}
         holders = [v for v in self.variables if id(v.value) in ids]
         by_layer = carriers.name_of(holders) if self.by_a_layer else None
-        self.names = {"it": by_layer or written or None}
+        is_hooked = "BackwardHookFunction" in f"{self.error} {[v.node for v in holders]}"
+        views = _HOOKED if is_hooked else None
+        if holders and any(write.of_a_part for write in writes):
+            new = f"{written} = {written}.clone(), before this line"
+        self.names = {"it": by_layer or written or None, "views": views, "new": new}
         self.made_at = self._filled_at(sorted(holders, key=lambda v: v.name != written))
-        writes = [] if self.raised_at is None else source.writes_at(self.raised_at)
         self.began_at = self.raised_at if writes else None
         loops = [loop for write in writes for loop in write.loops]
         self.in_a_loop_over_views = any(written in syntax.targets_of(loop) for loop in loops)

@@ -7,12 +7,12 @@ from itertools import chain
 
 from gradtrace.autograd.syntax import (
     changes_in_place,
-    detached_in_place,
     is_true,
     keyword,
-    operand_of,
+    new_assignment,
     reads,
     reads_first,
+    without_index,
     written_in_place,
     written_values,
 )
@@ -77,18 +77,12 @@ def out_of_place(failure: Failure) -> Iterator[Candidate]:
     for source, node, place in _in_place_statements(failure):
         if not _is_read_later(source, node):  # another name of the tensor needs the change
             continue
-        value, edits = _new_value(source, node), _without_underscores(source, node)
+        new, edits = new_assignment(node), _without_underscores(source, node)
         title = f"out of place at line {place.line}"
-        if value is not None:
-            changed = getattr(node, "target", getattr(node, "value", node))
-            while isinstance(changed, ast.Call) and isinstance(changed.func, ast.Attribute):
-                changed = operand_of(changed)  # x of x.sub_(y).mul_(z) or F.relu_(x)
-            is_variable = isinstance(changed, ast.Name | ast.Attribute | ast.Subscript)
-            # Assigning x.data gives x other memory, which the nodes that saved x read, too.
-            if not is_variable or getattr(changed, "attr", "") == "data":
-                continue
-            new = f"{source.code(changed)} = {value}"
+        if new is not None:
             title, edits = f"{new}, at line {place.line}", source.replace(node, new)
+        elif isinstance(node, ast.AugAssign | ast.Expr):
+            continue
         yield from edit(kinds.OUT_OF_PLACE, title, edits)
         together += edits
     yield from edit(kinds.OUT_OF_PLACE, "all of them out of place", together)
@@ -100,13 +94,13 @@ def collect_new_parts(failure: Failure) -> Iterator[Candidate]:
     form = "torch.stack([{}])" if is_view else "[{}]"
     writing = failure.running[:1] if is_view else failure.at("began_at")
     for source, member, _ in writing if is_view or is_entry else ():
-        code, written = _new_value(source, member), changes_in_place(member)
+        code, written = (new_assignment(member) or "").partition(" = ")[2], changes_in_place(member)
         for loop in source.around(member, ast.For):
             targets = getattr(loop.target, "elts", [loop.target])
             iterated = getattr(loop.iter, "args", [loop.iter])  # of zip() or enumerate()
             pairs = zip(reversed(targets), reversed(iterated), strict=False)
             tensors = {source.code(x) for part, x in pairs if source.code(part) in written}
-            if loop.body != [member] or code is None or not tensors:
+            if loop.body != [member] or not code or not tensors:
                 break
             head = f"for {source.code(loop.target)} in {source.code(loop.iter)}"
             code, member, written = form.format(f"{code} {head}"), loop, tensors
@@ -133,10 +127,11 @@ def create_batched(failure: Failure) -> Iterator[Candidate]:
 def detach_out_of_place(failure: Failure) -> Iterator[Candidate]:
     """Assign the detached tensor, ``x = x.detach()`` for ``x.detach_()`` or ``x[i].detach_()``."""
     for source, node, _ in failure.running[:1] if failure.cause == "view_detached_inplace" else ():
-        detached = detached_in_place(node.value) if isinstance(node, ast.Expr) else None
-        if detached is not None:
-            line = f"{source.code(detached)} = {source.code(detached)}.detach()"
-            yield from edit(kinds.DETACH_STATE, line, source.replace(node, line))
+        match node:
+            case ast.Expr(ast.Call(ast.Attribute(value=view, attr="detach_"))):
+                tensor = source.code(without_index(view))
+                line = f"{tensor} = {tensor}.detach()"
+                yield from edit(kinds.DETACH_STATE, line, source.replace(node, line))
 
 
 def _without_underscores(source: Source, node: ast.AST) -> list[Edit]:
@@ -146,16 +141,6 @@ def _without_underscores(source: Source, node: ast.AST) -> list[Edit]:
     with_keyword = (call for call in calls if is_true(call, "inplace"))
     named = (source.set_keywords(call, inplace="False") for call in with_keyword)
     return [*(Edit(source, end - 1, end, "") for end in ends), *chain.from_iterable(named)]
-
-
-def _new_value(source: Source, node: ast.stmt) -> str | None:
-    """Return code for the value that a statement writes in place: ``x + y`` for ``x += y``."""
-    match node:
-        case ast.AugAssign(target=target, op=operator, value=value):
-            return ast.unparse(ast.BinOp(target, operator, value))
-        case ast.Expr(value=value) if written_in_place(value):
-            return source.code_with(value, _without_underscores(source, value))
-    return None
 
 
 def without_inplace(failure: Failure) -> Iterator[Candidate]:
