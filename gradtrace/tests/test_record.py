@@ -226,7 +226,7 @@ def test_a_cut_belongs_to_the_tensor_that_has_its_address_and_shape(monkeypatch)
 
 def test_a_sum_is_followed_until_it_dies_or_is_used():
     sums = Sums()
-    kept, used, dying, unreported = (Sum(HERE, sequence_nr=number) for number in range(4))
+    kept, used, dying, unreported = (Sum(HERE, 0, sequence_nr=number) for number in range(4))
     for total in (kept, used, dying):
         sums.add(total, reports_death=True)
     sums.add(unreported, reports_death=False)

@@ -9,7 +9,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from gradtrace.autograd import syntax
-from gradtrace.autograd.frames import Chain, Location, user_frames
+from gradtrace.autograd.frames import Chain, Location, running_ipython, user_frames
 from gradtrace.autograd.syntax import Function, Loop, reads
 
 Scope = ast.Module | Function
@@ -134,11 +134,16 @@ def region_around(frame: FrameType | None, pattern: str) -> Location | None:
 
 def region_at(place: Location, pattern: str) -> Location | None:
     """Return the line of the innermost matching ``with`` or decorator around a line."""
-    scopes = [node for node in _nodes(place.file, *FUNCTIONS) if covers(node, place.line)]
-    module = next(_nodes(place.file, ast.Module), None)
-    scope = max(scopes, key=lambda node: node.lineno, default=module)
+    scope = _scope_at(place)
     region = None if scope is None else region_in(scope, place.line, pattern)
     return None if region is None else Location(place.file, region.lineno)
+
+
+def _scope_at(place: Location) -> Scope | None:
+    """Return the innermost function, or the module, that contains a line."""
+    scopes = [node for node in _nodes(place.file, *FUNCTIONS) if covers(node, place.line)]
+    module = next(_nodes(place.file, ast.Module), None)
+    return max(scopes, key=lambda node: node.lineno, default=module)
 
 
 def region_in(scope: Scope, line: int, pattern: str) -> ast.expr | None:
@@ -405,6 +410,26 @@ def assigned_once(frame: FrameType, name: str) -> bool:
     lines = lines_that_assign(scope, name)
     loops = [node for node in own_nodes(scope) if isinstance(node, Loop)]
     return bool(lines) and not any(covers(loop, line) for loop in loops for line in lines)
+
+
+@functools.cache
+def is_unread_and_reset(place: Location) -> bool:
+    """Whether no code reads the ``x`` of ``x += y`` at a line, and ``x`` starts again and again.
+
+    A loop around the line assigns it, or a function does that has no other loop around the line.
+    """
+    target, scope = getattr(simple_statement(*place), "target", None), _scope_at(place)
+    is_shared = isinstance(scope, ast.Module) and running_ipython() is not None  # with other cells
+    if not isinstance(target, ast.Name) or is_shared or any(_nodes(place.file, ast.Global)):
+        return False
+    lines = {*lines_that_assign(scope, target.id)} - {target.lineno}
+    loops = [n for n in own_nodes(scope) if isinstance(n, Loop) and covers(n, place.line)]
+    regions = [scope] if isinstance(scope, Function) and len(loops) == 1 else loops
+    scopes = _nodes(place.file, *SCOPES, ast.Lambda)
+    reading = (s for s in scopes if s is scope or not lines_that_assign(s, target.id))
+    return any(covers(region, line) for region in regions for line in lines) and not any(
+        target.id in _used(other) for other in reading
+    )
 
 
 def lines_that_assign(scope: ast.AST | None, name: str) -> list[int]:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from gradtrace import _torch, _torch_hooks
-from gradtrace.autograd import frames
+from gradtrace.autograd import frames, source
 from gradtrace.autograd.frames import Chain, Chains, Location
 from gradtrace.autograd.tensors import storage_of, storages_in, tensors_in
 from gradtrace.watching import call_sites, running_sums
@@ -311,7 +311,8 @@ class Observer(_torch_hooks.Mode):
         if node is None:
             return
         location, is_scalar = _location(chain), output.numel() == 1
-        total, used_up, newest = Sum(location), False, -1
+        last_call = self._timeline.last_call
+        total, used_up, newest = Sum(location, last_call), False, -1
         for successor, _ in _torch.edges_of(node):
             successor = with_scaled(successor)[-1]
             if successor is None or isinstance(successor, _torch.LEAF):
@@ -323,7 +324,6 @@ class Observer(_torch_hooks.Mode):
             used_up = used_up or freed_by(successor) is not None
         # What was there before the last addition is another term of one iteration.  A sum of larger
         # tensors may be a network's: the backward calls distinguish its iterations.
-        last_call = self._timeline.last_call
         total.count += newest > total.sequence_nr if is_scalar else last_call > total.last_call
         total.sequence_nr, total.last_call = _torch.sequence_nr(node), last_call
         node.metadata[SUM_TAG] = total
@@ -331,6 +331,9 @@ class Observer(_torch_hooks.Mode):
             self._tell("graph_grows", location, None)
             total.is_reported = True
         elif total.count == LONG and running_sums.adds_the_same_parameters(node, total):
+            # Nothing reads it, and it is released before it can grow over iterations.
+            if last_call == total.first_call and location and source.is_unread_and_reset(location):
+                return
             self._timeline.sums.add(total, reports_death=is_scalar)
             total.is_reported = is_scalar
 

@@ -18,9 +18,10 @@ class Sum:
     """A total that one line adds to, stored in the metadata of the additions' nodes."""
 
     location: Location | None
+    first_call: int  # the number of the last backward call before the first addition
     count: int = 0  # of the iterations that added to it
     sequence_nr: int = -1  # of the last addition
-    last_call: int = 0  # the number of the last backward before that
+    last_call: int = 0  # the same before the last addition
     is_reported: bool = False  # or will be, if it is freed unused
 
 
