@@ -1130,6 +1130,57 @@ fill(torch.zeros(2, 2, requires_grad=True))
     assert found.raised_at.line == 4 and found.made_at is None
 
 
+_STORING = {
+    "an if": """
+if FLAG:
+    alpha = w.exp()
+else:
+    alpha = max(w, key=id)
+for step in range(2):
+    for _ in range(2):
+        (alpha * w).sum().backward()
+    if FLAG:
+        alpha = w.exp()
+""",
+    "a later line": """
+def make(): return w.exp()
+memory = [make()]
+for step in range(2):
+    for _ in range(2):
+        (memory[0] * w).sum().backward()
+    memory.append(w.cos())
+""",
+    "an argument": """
+def train(alpha=None):
+    if alpha is None:
+        alpha = w.cos()
+    for _ in range(2):
+        (alpha * w).sum().backward()
+train(w.exp())
+""",
+    "an attribute": """
+class Agent:
+    def __init__(self):
+        if FLAG:
+            self.alpha = w.exp()
+        else:
+            self.alpha = max(w, key=id)
+    def train(self):
+        for _ in range(2):
+            (self.alpha * w).sum().backward()
+Agent().train()
+""",
+}
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("name", _STORING)
+def test_no_line_that_may_not_have_run_stored_a_tensor(run, name, strict):
+    w = "w, FLAG = torch.ones(2, requires_grad=True), True\n"
+    _, found, _ = run(_HEAD + w + _STORING[name], strict)
+    assert found.stored_at is None or found.stored_at.text == "memory = [make()]"
+
+
 @pytest.mark.parametrize("other", ["3", "0", "None", "numpy.zeros(2)"])
 def test_a_dict_is_rebuilt_only_if_all_its_values_are_tensors(run, other):
     program = """

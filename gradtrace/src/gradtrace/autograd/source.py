@@ -90,6 +90,14 @@ def is_conditional(place: Location) -> bool:
     return any(_depends(node) for node in nodes if covers(node, place.line))
 
 
+def branches_at(place: Location) -> set[Location]:
+    """Return the first lines of the branches around a line whose ``if`` depends on values."""
+    tests = (node for node in _nodes(place.file, ast.If) if _depends(node))
+    parts = (part for test in tests for part in (test.body, test.orelse) if part)
+    around = (part for part in parts if any(covers(node, place.line) for node in part))
+    return {Location(place.file, part[0].lineno) for part in around}
+
+
 def repeats_before(way: list[Location], call: Location) -> bool:
     """Whether a line runs once after several runs of another, as the source alone decides.
 

@@ -7,6 +7,7 @@ is assigned before it is read (``loss``) may hold the same graph, but carries no
 
 import gc
 import inspect
+import math
 import re
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -121,17 +122,21 @@ def tensors_of(carriers: Iterable[Holder], as_read: str | None) -> str | None:
 
 
 def filled_at(variable: Found | Holder, first: bool = False) -> Location | None:
-    """Return the last (or first) line that the source shows to have filled a variable."""
-    places: list[Location] = []
+    """Return the last (or first) line that the source shows to have filled a variable.
+
+    A line in a branch of an ``if`` counts only if it is the only one, or if that branch runs.
+    """
+    frame = getattr(variable, "frame", None)
+    running = set() if frame is None else source.branches_at(Location.of(frame))
     if place := cached_by(variable):
         return place
     for name in reversed(re.findall(r"\.([A-Za-z_]\w*)", variable.name)):
         owners = (owner for owner in reversed(variable.owners) if name in dir(owner))
         files = (file for owner in owners for file in files_of(type(owner)))
         lines = (source.filled_at(file, f".{name}", variable.name) for file in files)
-        places = next(filter(None, lines), [])
-        if places:
-            return places[0 if first else -1]
+        if places := next(filter(None, lines), []):
+            sure = [p for p in places if len(places) == 1 or source.branches_at(p) <= running]
+            return sure[0 if first else -1] if sure else None
     if isinstance(variable, Found):
         return None
     frame, scope = variable.frame, source.scope_of(variable.frame)
@@ -140,9 +145,14 @@ def filled_at(variable: Found | Holder, first: bool = False) -> Location | None:
         is_local = variable.root in frame.f_code.co_varnames
         local_places = [place for place in places if source.covers(scope, place.line)]
         places = local_places if local_places or (is_local and not variable.owners) else places
-    if source.loop_around(frame) is None:  # later lines of this function have not run yet
-        end = getattr(scope, "end_lineno", None) or 0
-        places = [place for place in places if not frame.f_lineno < place.line <= end]
+    # Later lines of this function have not run yet, except in a loop.
+    end, loop = getattr(scope, "end_lineno", math.inf), source.loop_around(frame)
+    later = (p for p in places if frame.f_lineno < p.line <= end)
+    unsure = {p for p in later if loop is None or not source.covers(loop, p.line)}
+    code = frame.f_code
+    if len(places) > 1 or variable.root in code.co_varnames[: code.co_argcount]:
+        unsure |= {p for p in places if not source.branches_at(p) <= running}
+    places = [p for p in places if p not in unsure]
     line = None if variable.owners else source.assigned_at(frame, variable.root)
     assigned = [place for place in places if place.line == line]
     return next(iter((*assigned, *reversed(places))), None)
