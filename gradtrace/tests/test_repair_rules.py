@@ -756,6 +756,8 @@ def test_an_average_is_stored_without_a_graph_where_it_is_made_and_updated(list_
         ("(x * 2).sum() * torch.exp(g)", False),
         ("g.detach() * 2", True),
         ("kernel(g, x)", True),
+        ("torch.stack([g[t] * x[t] for t in reversed(range(len(x)))])", False),
+        ("torch.stack([*map(kernel, g)])", True),
         ("library.kernel(g, x)", True),
         ("ctx.kernel(g, x)", True),
         ("g * torch.as_tensor(ctx.numbers)", True),

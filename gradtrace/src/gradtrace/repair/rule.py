@@ -245,14 +245,16 @@ def _has_graph(source: Source, function: ast.ClassDef) -> bool:
             receiver: ast.AST = call
             while isinstance(receiver, ast.Attribute | ast.Call | ast.Subscript):
                 receiver = receiver.func if isinstance(receiver, ast.Call) else receiver.value
-            is_known = getattr(receiver, "id", "F") in known and isinstance(
-                call.func, ast.Attribute
-            )
+            names = known if isinstance(call.func, ast.Attribute) else _OF_NUMBERS
+            is_known = getattr(receiver, "id", "F") in names
             if not is_known and method_called(call) != "save_for_backward":
                 return False
         if syntax.WITHOUT_GRAPH.search(source.code(method)):
             return False
     return True
+
+
+_OF_NUMBERS = {"enumerate", "len", "max", "min", "range", "reversed", "zip"}  # or of sequences
 
 
 def counted(items: Sized, noun: str) -> str:
