@@ -993,6 +993,7 @@ task(net, torch.ones(1, 3))
         ("plot_of_a_loss", "loss.detach().cpu().numpy()"),
         ("mean_of_weighted_losses_by_numpy", "[x.detach().cpu().numpy() for x in losses]"),
         ("max_norm_called_twice", "because the layer changes this parameter each time it runs"),
+        ("max_norm_of_initialized_tied_weights", "because the layer changes this parameter"),
         ("images_scaled_after_requires_grad", "images = images.detach().requires_grad_()"),
         ("hook_on_a_frozen_weight", "if p.requires_grad"),
         ("scale_shaped_by_data_after_its_first_use", "write layer.scale.data.copy_(values)"),

@@ -28,6 +28,7 @@ from gradtrace.watching.record import BackwardCall, parameters_of
 
 _MAX_CANDIDATES = 3  # names
 _VIEW = r"(\.(T|data|(detach|flatten|permute|squeeze|t|transpose|unsqueeze|view)\(.*\))|\[.*\])*"
+_INIT = re.compile(r"((torch\.)?nn\.)?init\.")
 _HOOKED = "the inputs and outputs of a module that has a full backward hook, because they are views"
 
 
@@ -85,6 +86,8 @@ class ModifiedEvidence(Evidence):
             return []
         last = self.holder and self.holder.name.rpartition(".")[2]
         writes = self._possible_writes
+        if self._rescaling_layers:  # which write in each forward pass, unlike an initialization
+            writes = [write for write in writes if not _INIT.match(ast.unparse(write.node))]
         named = [write for write in writes if write.name.rpartition(".")[2] == last]
         named = named or [write for write in writes if self._is_viewed(write.name, last or "")]
         others = [write for write in writes if write.over_parameters] if self.a_leaf else writes
@@ -99,7 +102,10 @@ class ModifiedEvidence(Evidence):
     @cached_property
     def _all_writes(self) -> list[source.Write]:
         writes = chain.from_iterable(map(source.in_place_writes, self.files))
-        return [write for write in writes if not _is_number(write)]
+        # Of x.data no version counter shows a change, nor of a number or a container.
+        kinds = ast.Constant | ast.List | ast.Dict | ast.ListComp | ast.DictComp
+        tensors = (w for w in writes if not any(isinstance(value, kinds) for value in w.values))
+        return [write for write in tensors if ".data" not in write.name]
 
     @cached_property
     def _operation(self) -> str:
@@ -354,12 +360,6 @@ def names_written(locations: Iterable[Location | None]) -> str | None:
     names = dict.fromkeys(write.name for place in places for write in source.writes_at(place))
     # In x.view(-1).add_(1), the tensor that is written has no name.
     return ", ".join(name for name in names if "(" not in name) or None
-
-
-def _is_number(write: source.Write) -> bool:
-    """Whether the line changes a number or a container."""
-    kinds = ast.Constant | ast.List | ast.Dict | ast.ListComp | ast.DictComp
-    return any(isinstance(value, kinds) for value in write.values)
 
 
 def _calls(value: ast.expr, operation: str) -> bool:
