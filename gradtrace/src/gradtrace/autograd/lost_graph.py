@@ -10,6 +10,7 @@ import ast
 import builtins
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -81,6 +82,7 @@ def tensors_read(frame: FrameType | None, expressions: Iterable[ast.expr]) -> li
     return tensors
 
 
+@dataclass(eq=False)
 class _Reader:
     """Finds where the values in one scope of a file lost their graphs.
 
@@ -89,19 +91,16 @@ class _Reader:
     source leaves open for constants, and all assignments of a variable for possible.
     """
 
-    def __init__(
-        self,
-        file: str,
-        scope: source.Scope,
-        variables: Mapping[str, Any],
-        arguments: dict[str, tuple["_Reader", ast.expr]],
-        lenient: bool = False,
-        depth: int = 0,
-    ):
-        self._file, self._variables, self._arguments = file, variables, arguments
-        self._scope, self._lenient, self._depth = scope, lenient, depth
+    file: str
+    scope: source.Scope
+    variables: Mapping[str, Any]
+    arguments: dict[str, tuple["_Reader", ast.expr]]
+    lenient: bool = False
+    depth: int = 0
+
+    def __post_init__(self) -> None:
         self._read: set[str] = set()  # the variables whose assignments are being read
-        self.nodes = list(source.own_nodes(scope))
+        self.nodes = list(source.own_nodes(self.scope))
 
     @classmethod
     def of(cls, frame: FrameType, lenient: bool = False, depth: int = 0) -> "_Reader | None":
@@ -116,7 +115,7 @@ class _Reader:
             calls = [] if outer is None else outer.calls_at(caller.f_lineno)
             calls = [call for call in calls if _name(call) == scope.name]
             if outer is not None and len(calls) == 1:
-                reader._arguments = outer._passed(calls[0], scope)
+                reader.arguments = outer._passed(calls[0], scope)
         return reader
 
     def calls_at(self, line: int) -> list[ast.Call]:
@@ -156,15 +155,15 @@ class _Reader:
             case _ if isinstance(expression, _COMBINATIONS):
                 detachments = self._together(_operands(expression))
             case _:
-                detachments = [] if self._lenient else None
+                detachments = [] if self.lenient else None
         return [] if detachments is None and isinstance(value, _CONSTANTS) else detachments
 
     def _value(self, expression: ast.expr) -> Any:
         """Return the value of a name or attribute, if known, without running any code."""
         if isinstance(expression, ast.Name):
-            if expression.id in self._variables:
-                return self._variables[expression.id]
-            reader, argument = self._arguments.get(expression.id, (None, expression))
+            if expression.id in self.variables:
+                return self.variables[expression.id]
+            reader, argument = self.arguments.get(expression.id, (None, expression))
             if reader is not None:
                 return reader._value(argument)
             return getattr(builtins, expression.id, _UNKNOWN)
@@ -182,7 +181,7 @@ class _Reader:
         return expression.value if isinstance(expression, ast.Constant) else _UNKNOWN
 
     def _lost(self, how: str, node: ast.expr) -> list[Detachment]:
-        return [Detachment(how, Location(self._file, node.lineno))]
+        return [Detachment(how, Location(self.file, node.lineno))]
 
     def _together(self, expressions: list[ast.expr]) -> _Result:
         return _all(map(self.detachments, expressions))
@@ -194,7 +193,7 @@ class _Reader:
             node
             for node in self.nodes
             if isinstance(node, (ast.AugAssign, *ASSIGNMENTS))
-            and (self._lenient or node.lineno < variable.lineno)
+            and (self.lenient or node.lineno < variable.lineno)
             and name in syntax.stored(node)
         ]
         return sorted(assignments, key=lambda node: node.lineno)
@@ -217,13 +216,13 @@ class _Reader:
         """Return where a variable's last assigned value lost its graph; None if it may have one."""
         name, tensor = ast.unparse(variable), self._value(variable)
         assignments = self._assignments(variable)
-        if self._lenient and assignments:
+        if self.lenient and assignments:
             return self._of_any(name, assignments)
         assignment = assignments[-1] if assignments else None
         if assignment is None and isinstance(variable, ast.Subscript):
             return self.detachments(variable.value)
         if assignment is None:
-            reader, argument = self._arguments.get(name, (None, variable))
+            reader, argument = self.arguments.get(name, (None, variable))
             if reader is not None:
                 return reader.detachments(argument)
             if lost := self._of_elements(name, variable.lineno):
@@ -232,7 +231,7 @@ class _Reader:
                 return []
             if isinstance(variable, ast.Attribute):
                 return self.detachments(variable.value)
-            return [] if self._lenient else None
+            return [] if self.lenient else None
         value = source.value_of(assignment, name)
         detachments = None if value is None else self._of_result(value)
         if detachments is None and isinstance(tensor, torch.Tensor):  # it has no graph
@@ -273,15 +272,15 @@ class _Reader:
         if not any(map(_has_graph, values)):
             frozen = any(isinstance(v, torch.nn.Module) and [*v.parameters()] for v in values)
             return None if frozen else []  # frozen parameters may be the reason
-        line = Detachment("line", Location(self._file, assignment.lineno))
+        line = Detachment("line", Location(self.file, assignment.lineno))
         if not (tensor.is_floating_point() or tensor.is_complex()):
             return [line._replace(how="operation")]
-        scope = self._file, self._scope, self._variables, self._arguments
+        scope = self.file, self.scope, self.variables, self.arguments
         return _Reader(*scope, lenient=True)._of_result(assignment.value) or [line]
 
     def _of_result(self, value: ast.expr) -> _Result:
         """Return where a value of this scope lost its graph; None if it may have a graph."""
-        region = source.region_in(self._scope, value.lineno, source.GRADIENTS_DISABLED)
+        region = source.region_in(self.scope, value.lineno, source.GRADIENTS_DISABLED)
         return self.detachments(value) if region is None else self._lost("region", region)
 
     def _of_call(self, call: ast.Call, key: ast.expr | None = None) -> _Result:
@@ -290,7 +289,7 @@ class _Reader:
         operands = [*call.args, *(keyword.value for keyword in call.keywords)]
         if _is_grad(call):
             return None if _sets(call, "create_graph") else self._lost("first_order", call)
-        if name == "checkpoint" and self._lenient and _sets(call, "use_reentrant", default=True):
+        if name == "checkpoint" and self.lenient and _sets(call, "use_reentrant", default=True):
             return self._lost("checkpoint", call)
         if name in _COPIES and call.args:
             computed = any(isinstance(node, ast.Call) for node in ast.walk(call.args[0]))
@@ -319,20 +318,20 @@ class _Reader:
     ) -> _Result:
         """Return where a result, or its entry ``key``, lost its graph; None if it may have one."""
         if called is None:
-            file, function = self._file, source.function_named(self._file, name)
-            variables = {n: v for n, v in self._variables.items() if isinstance(v, ModuleType)}
+            file, function = self.file, source.function_named(self.file, name)
+            variables = {n: v for n, v in self.variables.items() if isinstance(v, ModuleType)}
         else:  # a local variable or parameter may have a global's name
             code = called.__code__
             file, function = code.co_filename, source.function_of(code)
             variables = {n: v for n, v in called.__globals__.items() if n not in code.co_varnames}
-        if function is None or self._depth == _MAX_CALLS:
+        if function is None or self.depth == _MAX_CALLS:
             return None
-        arguments, depth = self._passed(call, function), self._depth + 1
-        reader = _Reader(file, function, variables, arguments, self._lenient, depth)
+        arguments, depth = self._passed(call, function), self.depth + 1
+        reader = _Reader(file, function, variables, arguments, self.lenient, depth)
         returned = (node.value for node in reader.nodes if isinstance(node, ast.Return))
         values = (v if key is None else entry_of(v, key) for v in returned if v is not None)
         results = [*map(reader._of_result, values)]
-        return _any(results) if self._lenient or not results else _all(results)
+        return _any(results) if self.lenient or not results else _all(results)
 
     def _passed(self, call: ast.Call, function: Function) -> dict[str, tuple["_Reader", ast.expr]]:
         """Return the expression that a call passes for each parameter of a function."""

@@ -90,9 +90,14 @@ def is_conditional(place: Location) -> bool:
     return any(_depends(node) for node in nodes if covers(node, place.line))
 
 
-def branches_at(place: Location) -> set[Location]:
-    """Return the first lines of the branches around a line whose ``if`` depends on values."""
-    tests = (node for node in _nodes(place.file, ast.If) if _depends(node))
+def branches_at(place: Location, name: str = "") -> set[Location]:
+    """Return the first lines of the branches around a line whose ``if`` depends on values.
+
+    ``if x is None: … else: …`` does not count for ``x``, because a later iteration runs the other.
+    """
+    tests = [node for node in _nodes(place.file, ast.If) if _depends(node)]
+    words = {node: re.findall(r"\w+", ast.unparse(node.test)) for node in tests if node.orelse}
+    tests = [node for node in tests if name not in words.get(node, ())]
     parts = (part for test in tests for part in (test.body, test.orelse) if part)
     around = (part for part in parts if any(covers(node, place.line) for node in part))
     return {Location(place.file, part[0].lineno) for part in around}
@@ -283,8 +288,16 @@ def filled_at(file: str, name: str, path: str = "", in_init: bool = True) -> lis
     return [
         place
         for is_outside, place in sorted(_filling(file, name, path))
-        if (in_init or is_outside) and not _CONSTANT.search(place.text)
+        if (in_init or is_outside) and not _is_constant(place, name)
     ]
+
+
+def _is_constant(place: Location, name: str) -> bool:
+    """Whether a line assigns a number, ``None``, or a new container to a variable or attribute."""
+    statement, name = simple_statement(*place), f".{name.lstrip('.')}"
+    pairs = syntax.pairs_of(statement) if isinstance(statement, syntax.ASSIGNMENTS) else []
+    values = (value for target, value in pairs if f".{target.partition('[')[0]}".endswith(name))
+    return any(_CONSTANT.fullmatch(ast.unparse(value)) for value in values)
 
 
 def _filling(file: str, name: str, path: str = "") -> Iterator[tuple[bool, Location]]:
@@ -298,9 +311,7 @@ def _filling(file: str, name: str, path: str = "") -> Iterator[tuple[bool, Locat
                 yield getattr(scope, "name", "") != "__init__", Location(file, target.lineno)
 
 
-_CONSTANT = re.compile(
-    r"= *(None|True|False|[\d.]+|\[\]|\{\}|\(\)|(list|dict|deque)\(.*\)) *(#.*)?$"
-)
+_CONSTANT = re.compile(r"None|True|False|[\d.]+|\[\]|\{\}|\(\)|(list|dict|deque)\(.*\)")
 _KEY = re.compile(r"\['\w+'\]")
 _CHANGES = ("add", "append", "appendleft", "copy_", "extend", "insert", "pop", "popleft",
             "setdefault", "update")  # fmt: skip

@@ -135,24 +135,23 @@ def filled_at(variable: Found | Holder, first: bool = False) -> Location | None:
         files = (file for owner in owners for file in files_of(type(owner)))
         lines = (source.filled_at(file, f".{name}", variable.name) for file in files)
         if places := next(filter(None, lines), []):
-            sure = [p for p in places if len(places) == 1 or source.branches_at(p) <= running]
+            sure = [p for p in places if len(places) == 1 or source.branches_at(p, name) <= running]
             return sure[0 if first else -1] if sure else None
     if isinstance(variable, Found):
         return None
     frame, scope = variable.frame, source.scope_of(variable.frame)
-    places = source.filled_at(frame.f_code.co_filename, variable.root, variable.name)
+    code = frame.f_code
+    places = source.filled_at(code.co_filename, variable.root, variable.name)
     if isinstance(scope, source.FUNCTIONS):
-        is_local = variable.root in frame.f_code.co_varnames
+        is_local = variable.root in code.co_varnames
         local_places = [place for place in places if source.covers(scope, place.line)]
         places = local_places if local_places or (is_local and not variable.owners) else places
+    several = len(places) > 1 or variable.root in code.co_varnames[: code.co_argcount]
+    places = [p for p in places if not several or source.branches_at(p, variable.root) <= running]
     # Later lines of this function have not run yet, except in a loop.
     end, loop = getattr(scope, "end_lineno", math.inf), source.loop_around(frame)
-    later = (p for p in places if frame.f_lineno < p.line <= end)
-    unsure = {p for p in later if loop is None or not source.covers(loop, p.line)}
-    code = frame.f_code
-    if len(places) > 1 or variable.root in code.co_varnames[: code.co_argcount]:
-        unsure |= {p for p in places if not source.branches_at(p) <= running}
-    places = [p for p in places if p not in unsure]
+    again = range(0) if loop is None else range(loop.lineno, (loop.end_lineno or 0) + 1)
+    places = [p for p in places if p.line in again or not frame.f_lineno < p.line <= end]
     line = None if variable.owners else source.assigned_at(frame, variable.root)
     assigned = [place for place in places if place.line == line]
     return next(iter((*assigned, *reversed(places))), None)
@@ -264,7 +263,9 @@ def reads_older(variable: Holder) -> bool:
 def _short(variable: Holder) -> str:
     """Return a variable's name without the path through objects of a library."""
     name, owners = variable.name, variable.owners
-    internal = [i for i, owner in enumerate(owners) if _internal(owner)]
+    kinds = (type, torch.nn.Module, torch.Tensor, *CONTAINERS)
+    others = [(i, owner) for i, owner in enumerate(owners) if not isinstance(owner, kinds)]
+    internal = [i for i, owner in others if not belongs_to_user(type(owner))]
     if not internal:
         return name
     for i in range(internal[-1] + 1, len(owners)):
@@ -278,9 +279,3 @@ def _short(variable: Holder) -> str:
 def _parts(name: str) -> list[str]:
     """Return a variable and the attributes and indices after it: ``a``, ``.b``, ``[0]``."""
     return re.findall(r"\[[^\]]*\]|\.?[^.\[]+", name)
-
-
-def _internal(owner: Any) -> bool:
-    """Whether an object is a library's, and neither a container nor a module, tensor or class."""
-    kinds = (type, torch.nn.Module, torch.Tensor, *CONTAINERS)
-    return not isinstance(owner, kinds) and not belongs_to_user(type(owner))

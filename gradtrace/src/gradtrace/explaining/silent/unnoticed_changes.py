@@ -3,7 +3,6 @@
 import ast
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
@@ -128,16 +127,10 @@ def _write_to(timeline: Timeline, export: Export, sequence_nr: int) -> Location 
         return edit.location
     for frame in user_frames(sys._getframe(1)):
         file = frame.f_code.co_filename
-        arrays = namespace(frame, forget=True).items()
-        names = {name for name, value in arrays if _address_of(value) == address}
+        values = namespace(frame, forget=True).items()
+        arrays = ((n, v) for n, v in values if hasattr(type(v), "__array_interface__"))
+        names = {n for n, array in arrays if array.__array_interface__["data"][0] == address}
         writes = [write.place.line for write in source.in_place_writes(file) if write.name in names]
         if earlier := [line for line in writes if line <= frame.f_lineno]:
             return Location(file, max(earlier))
     return None
-
-
-def _address_of(value: Any) -> int | None:
-    """Return the address of a NumPy array's first element; None for other values."""
-    if not hasattr(type(value), "__array_interface__"):
-        return None
-    return value.__array_interface__["data"][0]

@@ -150,18 +150,12 @@ def _is_linear(start: int, graph: PendingBackward, ends_at_factor: bool = False)
             continue
         visited.add(i)
         name = type(graph.live[i]).__name__
-        is_factor = _is_factor(i, graph)
+        is_factor = name in ("MulBackward0", "DivBackward0") and len(graph.links[i]) == 1
         if name.partition("Backward")[0] in LINEAR_NODES or (is_factor and not ends_at_factor):
             pending += graph.users[i]
         elif not is_factor or SCALED_TAG in graph.live[i].metadata:
             return False
     return True
-
-
-def _is_factor(i: int, graph: PendingBackward) -> bool:
-    """Whether a node multiplies its input by a number, or a constant."""
-    name = type(graph.live[i]).__name__
-    return name in ("MulBackward0", "DivBackward0") and len(graph.links[i]) == 1
 
 
 def saved_intermediates(graph: PendingBackward) -> Iterator[Diagnosis]:
