@@ -158,8 +158,15 @@ class Observer(_torch_hooks.Mode):
             prior_state = self._timeline.last_call
         elif kind is kinds.SET_REQUIRES_GRAD:
             prior_state = tensors[0].requires_grad
+        elif getattr(func, "__name__", "").endswith("_") and any(map(self._is_untracked, args[:1])):
+            prior_state = checksum(args[0])
         versions, now = _torch.versions_of(tensors), _torch.next_sequence_nr()
         return Operation(kind, func, args, kwargs, frame, site, tensors, versions, now, prior_state)
+
+    def _is_untracked(self, value: object) -> bool:
+        """Whether a value is ``.data`` of a tensor, whose version counter it does not share."""
+        cut = self._timeline.cuts.get(value) if isinstance(value, torch.Tensor) else None
+        return cut is not None and cut.how == "data"
 
     def note_same_memory(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
         """Record that a parameter, or an attribute ``.data``, now has the memory of ``data``."""
@@ -257,6 +264,7 @@ class Observer(_torch_hooks.Mode):
             by_library=operation.site.location is None
             and (recording or operation.func is torch.embedding_renorm_),
             of_a_view=not sets_item and _torch.base_of(tensor) is not None,
+            old_checksum=None if is_target else operation.prior_state,
         )
         self._timeline.edited(storage_of(tensor)[0], edit)
         operands = [operand for operand in operation.tensors if operand is not tensor]
@@ -302,7 +310,7 @@ class Observer(_torch_hooks.Mode):
         if memory is None or len(memory.span) > _MAX_EXPORT:
             return
         alive = _torch.StorageReference(tensor.untyped_storage())
-        export = Export(_location(chain), now, checksum(memory.span), memory, alive)
+        export = Export(_location(chain), now, checksum(tensor), memory, alive)
         self._timeline.exported(storage_of(tensor)[0], export)
 
     def _note_sum(self, output: torch.Tensor, chain: Chain | None) -> None:
@@ -380,6 +388,7 @@ def _location(chain: Chain | None) -> Location | None:
     return frames.user_location() if chain is None else chain.location
 
 
-def checksum(span: range) -> str:
-    """Return a hash of the bytes at these addresses of this process."""
-    return hashlib.sha1(ctypes.string_at(span.start, len(span))).hexdigest()
+def checksum(tensor: torch.Tensor) -> str:
+    """Return a hash of the bytes of a tensor's elements."""
+    elements = tensor.detach().contiguous().cpu()
+    return hashlib.sha1(ctypes.string_at(elements.data_ptr(), elements.nbytes)).hexdigest()

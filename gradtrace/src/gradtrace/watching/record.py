@@ -145,6 +145,11 @@ class Memory:
         last = sum((n - 1) * stride for n, stride in zip(self.shape, self.stride, strict=True))
         return range(self.address, self.address + (last + 1) * self.itemsize)
 
+    def view_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return these elements of the storage that a tensor refers to."""
+        first = tensor.storage_offset() + (self.address - tensor.data_ptr()) // self.itemsize
+        return tensor.detach().as_strided(self.shape, self.stride, first)
+
     def overlaps(self, other: "Memory") -> bool:
         """Whether two tensors share an element, or may do so, if they are very large."""
         own_span, other_span = self.span, other.span
@@ -173,6 +178,7 @@ class Modification:
     by_library: bool = False  # by code of PyTorch that a line of the program called
     of_a_view: bool = False  # of a tensor that is a view of another
     path: dict[CodeType, int] = field(default_factory=dict)  # of an optimizer's step
+    old_checksum: str | None = None  # of this memory before, if it was written through ``.data``
 
 
 @dataclass(eq=False)

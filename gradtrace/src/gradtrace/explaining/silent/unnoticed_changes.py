@@ -49,10 +49,10 @@ def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
             memory = None if tensor is None else Memory.of(tensor)
             custom = isinstance(graph.live[i], _torch.CUSTOM)
             edits = timeline.edits_since(saved_by, saved.storage, custom)
-            edit = _first_inside(memory, edits)
+            edit = _first_change(tensor, memory, edits)
             if edit is not None:
                 began_at = edit.location
-            elif (export := _changed_export(timeline, saved_by, saved.storage, memory)) is None:
+            elif (export := _changed_export(timeline, saved_by, saved.storage, tensor)) is None:
                 continue
             else:
                 began_at = _write_to(timeline, export, saved_by) or export.location
@@ -101,22 +101,36 @@ def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:
     return (handle[int(index.rstrip("]"))] if index else handle).data
 
 
-def _first_inside(memory: Memory | None, edits: Iterator[Modification]) -> Modification | None:
-    """Return the first change of the saved memory, if that is known, among those of a storage."""
-    overlapping = (e for e in edits if not (memory and e.memory) or memory.overlaps(e.memory))
-    return next(overlapping, None)
+def _first_change(
+    tensor: torch.Tensor | None, memory: Memory | None, edits: Iterator[Modification]
+) -> Modification | None:
+    """Return the first change of the saved memory, if that is known, among those of a storage.
+
+    What was written through ``.data`` and has its old values again is no change.
+    """
+    restored = set()
+    for edit in edits:
+        if edit.memory in restored or (memory and edit.memory and not memory.overlaps(edit.memory)):
+            continue
+        if edit.memory is None or tensor is None or edit.old_checksum is None:
+            return edit
+        if checksum(edit.memory.view_of(tensor)) != edit.old_checksum:
+            return edit
+        restored.add(edit.memory)
+    return None
 
 
 def _changed_export(
-    timeline: Timeline, sequence_nr: int, storage: int, memory: Memory | None
+    timeline: Timeline, sequence_nr: int, storage: int, tensor: torch.Tensor | None
 ) -> Export | None:
     """Return memory shared with NumPy whose contents differ from those that were saved."""
     exports = timeline.exports_of(storage)
     earlier = [export for export in exports if export.sequence_nr <= sequence_nr]
     export = earlier[-1] if earlier else next(iter(exports), None)
-    if export is None or memory is None or not memory.overlaps(export.memory):
+    memory = None if tensor is None else Memory.of(tensor)
+    if export is None or tensor is None or not memory or not memory.overlaps(export.memory):
         return None
-    return None if checksum(export.memory.span) == export.checksum else export
+    return None if checksum(export.memory.view_of(tensor)) == export.checksum else export
 
 
 def _write_to(timeline: Timeline, export: Export, sequence_nr: int) -> Location | None:
