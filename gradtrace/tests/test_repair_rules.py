@@ -275,8 +275,17 @@ def test_a_tensor_of_the_outer_loop_is_detached_where_a_loss_reads_it(list_candi
 
 def test_a_context_around_a_loop_is_opened_in_each_iteration(list_candidates):
     listed = list_candidates(CACHED_CONTEXT, 4)
-    assert edited(listed, "parametrize.cached() inside the loop").startswith(
+    assert edited(listed, "parametrize.cached() inside the loop at line 2").startswith(
         "for batch in loader:\n    with parametrize.cached():\n        loss = model(batch)\n"
+    )
+
+
+def test_a_context_around_two_loops_is_opened_in_the_inner_one(list_candidates):
+    program = "with autocast():\n    for epoch in range(2):\n        for batch in loader:\n"
+    program += "            loss = model(batch)\n            loss.backward()\n"
+    listed = list_candidates(program, 5)
+    assert edited(listed, "autocast() inside the loop at line 3").startswith(
+        "for epoch in range(2):\n    for batch in loader:\n        with autocast():\n            loss"
     )
 
 

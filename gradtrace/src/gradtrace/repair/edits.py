@@ -253,12 +253,12 @@ class Source:
         text = b"".join(line.removeprefix(spaces) for line in lines).decode()
         return [Edit(self, first if kept else start, end, text)]
 
-    def swap_heads(self, outer: ast.With, inner: Loop) -> list[Edit]:
-        """Exchange the headers of a ``with`` and of the loop that is its only statement."""
-        starts = [self.span(node)[0] for node in (outer, inner, inner.body[0])]
+    def move_head(self, outer: ast.With, loops: Sequence[Loop]) -> list[Edit]:
+        """Move the head of a ``with`` into loops, each of which is the only statement around."""
+        starts = [self.span(node)[0] for node in (outer, *loops, loops[-1].body[0])]
         heads = [self._bytes[a:b].rstrip() for a, b in itertools.pairwise(starts)]
-        swapped = zip(starts, heads, reversed(heads), strict=False)
-        return [Edit(self, start, start + len(old), new.decode()) for start, old, new in swapped]
+        moved = zip(starts, heads, (*heads[1:], heads[0]), strict=False)
+        return [Edit(self, start, start + len(old), new.decode()) for start, old, new in moved]
 
     def indent_under(self, head: str, statements: Sequence[ast.stmt]) -> list[Edit]:
         """Put consecutive statements into a block under this header."""

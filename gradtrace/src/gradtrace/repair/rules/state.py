@@ -312,10 +312,13 @@ def _without_guard(cached: Statement) -> Iterator[Candidate]:
 def narrow_context(failure: Failure) -> Iterator[Candidate]:
     """Move a ``with`` from around the loop into it, so that its cache ends in each iteration."""
     for statement, loop in failure.loops:
-        source, block = statement.source, statement.source.parent(loop)
-        if isinstance(block, ast.With) and block.body == [loop]:
-            title = f"{source.code(block.items[0].context_expr)} inside the loop"
-            yield from edit(kinds.COMPUTE_AGAIN, title, source.swap_heads(block, loop))
+        source, loops = statement.source, [loop]
+        while isinstance(block := source.parent(loops[0]), ast.For) and block.body == [loops[0]]:
+            loops = [block, *loops]
+        if isinstance(block, ast.With) and block.body == [loops[0]]:
+            head = source.code(block.items[0].context_expr)
+            title = f"{head} inside the loop at line {loop.lineno}"
+            yield from edit(kinds.COMPUTE_AGAIN, title, source.move_head(block, loops))
 
 
 def detach_constants(failure: Failure) -> Iterator[Candidate]:
