@@ -285,7 +285,7 @@ def test_a_context_around_two_loops_is_opened_in_the_inner_one(list_candidates):
     program += "            loss = model(batch)\n            loss.backward()\n"
     listed = list_candidates(program, 5)
     assert edited(listed, "autocast() inside the loop at line 3").startswith(
-        "for epoch in range(2):\n    for batch in loader:\n        with autocast():\n            loss"
+        "for epoch in range(2):\n    for batch in loader:\n        with autocast():\n"
     )
 
 
@@ -417,6 +417,21 @@ def test_gradients_that_a_function_does_not_return_are_none(list_candidates, ret
     listed = list_candidates(text, 6, error=error, family="unsupported", began_at=4)
     titles = {one.title for one in listed if one.repair.name == "return_none"}
     assert titles == {f"return {code}" for code in repaired}
+
+
+@pytest.mark.parametrize(("second", "is_asked"), [("grad_weight", False), ("result", True)])
+def test_gradients_that_a_function_only_computes_are_returned(list_candidates, second, is_asked):
+    text = (
+        "class Scale(Function):\n    @staticmethod\n    def forward(ctx, x, weight):\n"
+        "        return x * weight\n\n    @staticmethod\n    def backward(ctx, g):\n"
+        f"        grad_x = g * 2\n        grad_x = grad_x + 1\n        {second} = g.sum()\n"
+        "\nloss.backward()\n"
+    )
+    error = "function ScaleBackward returned an incorrect number of gradients (expected 2, got 1)"
+    listed = list_candidates(text, 12, error=error, family="unsupported", began_at=10)
+    (candidate,) = (one for one in listed if one.repair.name == "return_order")
+    assert f"        return grad_x, {second}\n" in next(iter(candidate.edits.values()))
+    assert bool(candidate.question) == is_asked
 
 
 @pytest.mark.parametrize(

@@ -328,10 +328,15 @@ def _filled(scope: ast.AST | None) -> Iterator[ast.expr]:
 
 
 def last_return(code: CodeType) -> tuple[Location | None, list[str]]:
-    """Return the line of a function's last ``return`` statement, and the source of its values."""
-    returns = [node for node in own_nodes(function_of(code)) if isinstance(node, ast.Return)]
+    """Return the line of a function's last ``return`` statement, and the source of its values.
+
+    If a function returns nothing, this is its last line.
+    """
+    function = function_of(code)
+    returns = [node for node in own_nodes(function) if isinstance(node, ast.Return)]
     if not returns:
-        return None, []
+        place = Location(code.co_filename, function.body[-1].lineno) if function else None
+        return place, []
     last = max(returns, key=lambda node: node.lineno)
     value = last.value or ast.Constant(None)
     values = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]

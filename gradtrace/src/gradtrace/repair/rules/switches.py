@@ -133,6 +133,30 @@ def return_none(failure: Failure) -> Iterator[Candidate]:
                 yield from edit(kinds.RETURN_NONE, title, edits)
 
 
+def return_results(failure: Failure) -> Iterator[Candidate]:
+    """Return the gradients that the backward of a custom function computes but does not return."""
+    expected, _ = gradient_counts(failure.run.error_line) or (0, 0)
+    for source, statement, _ in failure.at("began_at"):
+        definition = source.class_of(statement)
+        results = _results(source.scope_of(statement).body)
+        if isinstance(statement, ast.Return) or definition is None or len(results) != expected:
+            continue
+        methods = source.all(ast.FunctionDef, definition)
+        inputs = [a.arg for m in methods if m.name == "forward" for a in m.args.args[1:]]
+        # In grad_weight there is the name of the input.
+        is_named = len(inputs) == expected and all(map(str.__contains__, results, inputs))
+        question = None if is_named else "is this the order of the inputs of forward()?"
+        line = f"return {', '.join(results)}"
+        yield from edit(kinds.RETURN_ORDER, line, source.insert(statement, after=[line]), question)
+
+
+def _results(statements: list[ast.stmt]) -> list[str]:
+    """Return the variables that statements assign and that no other statement reads."""
+    names = dict.fromkeys(name for s in statements for name in sorted(writes(s)))
+    others = {name: [s for s in statements if name not in writes(s)] for name in names}
+    return [name for name in names if name not in reads(*others[name])]
+
+
 def exchange_gradients(failure: Failure) -> Iterator[Candidate]:
     """Exchange a gradient that does not fit its input with another that the function returns."""
     wrong = re.search(r"None at position (\d+)|gradient at index (\d+)", failure.run.error_line)
