@@ -40,7 +40,7 @@ class NoGraphEvidence(Evidence):
     def __post_init__(self) -> None:
         outputs = (o for o in self.outputs if isinstance(o, torch.Tensor) and not o.requires_grad)
         output = next(outputs, None)
-        self.cut = None if output is None else self._cut_of(output)
+        self.cut = None if output is None else self._cut_of(output) or self._as_gradient(output)
         self.observed = self.cut is not None and self.cut.shape is None
         in_source = None if self.frame is None else lost_graph.find(self.frame)
         if self.cut is None and not self.timeline.observed and self.frame is not None:
@@ -75,6 +75,13 @@ class NoGraphEvidence(Evidence):
         # If a value with a graph was read, only a constant was computed without gradients.
         is_constant = cut.how == "region" and left is not None and left.unused
         return left if is_constant else cut
+
+    def _as_gradient(self, output: torch.Tensor) -> Cut | None:
+        """Return the call that computed ``.grad`` of an input, if the output has its values."""
+        inputs = [tensor for tensor in self.inputs if tensor.is_leaf and tensor.grad is not None]
+        is_gradient = output.any() and any(torch.equal(t.grad, output) for t in inputs)
+        calls = [call for call in self.earlier_calls if not call.creates_graph]
+        return Cut("first_order", calls[-1].location) if is_gradient and calls else None
 
     @cached_property
     def names(self) -> Mapping[str, str | None]:
