@@ -849,6 +849,18 @@ def test_gradients_of_all_calls_of_a_loop_are_cleared_before_it(list_candidates)
     assert new == "opt.zero_grad()\nfor part in batch:\n    f(part).backward()\nopt.step()\n"
 
 
+def test_gradients_of_calls_that_are_counted_are_cleared_after_the_step(list_candidates):
+    text = (
+        "for x in batch:\n    opt.zero_grad()\n    f(x).backward()\n    if n:\n        opt.step()\n"
+    )
+    facts = {"family": "silent", "cause": "gradients_discarded"}
+    listed = list_candidates(text, 5, began_at=2, raised_at=5, **facts)
+    assert edited(listed, "opt.zero_grad(), after line 5") == (
+        "for x in batch:\n    f(x).backward()\n    if n:\n        opt.step()\n"
+        "        opt.zero_grad()\n"
+    )
+
+
 def test_a_target_is_compared_with_the_value_before_an_estimator(list_candidates):
     text = (
         "def quantize(x):\n    y = nearest(x)\n    z = x + (y - x).detach()\n    return z\n"

@@ -108,7 +108,7 @@ def repeats_before(way: list[Location], call: Location) -> bool:
 
     ``way`` are the lines that lead to it from the function of both. A ``for`` loop without a
     ``break`` is around the other line only, or each ``if`` around the way, or before it with a
-    ``continue``, counts by ``%``.
+    ``continue``, counts.
     """
     loops = [loop for loop in _nodes(call.file, ast.For) if covers(loop, call.line)]
     loops = [loop for loop in loops if not covers(loop, way[-1].line)]
@@ -126,9 +126,13 @@ def repeats_before(way: list[Location], call: Location) -> bool:
 
 
 def _counts(file: str, test: ast.expr) -> bool:
-    """Whether a test, or the value of a name in it, has a ``%``."""
-    values = (value for name in syntax.reads(test) for value in values_of(file, name))
-    return any(isinstance(n, ast.Mod) for tree in (test, *values) for n in ast.walk(tree))
+    """Whether a test, or the value of a name in it, has a ``%``, or a name counts by ``+= 1``."""
+    names = syntax.reads(test)
+    values = (value for name in names for value in values_of(file, name))
+    return any(isinstance(n, ast.Mod) for tree in (test, *values) for n in ast.walk(tree)) or any(
+        isinstance(n.value, ast.Constant) and ast.unparse(n.target) in names
+        for n in _nodes(file, ast.AugAssign)
+    )
 
 
 def _depends(node: Any) -> bool:

@@ -143,7 +143,8 @@ def in_gradients(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterat
         place, names = calls[-1].location, names_of(parameter for parameter, _ in pairs)
         files = (code.co_filename for code in reversed(calls[-1].path))
         cleared_at = source.only_line(files, r".*\.zero_grad\(.*\)|.*\.grad = None")
-        yield finding("gradients_discarded", steps[-1].location, cleared_at or place, names)
+        began_at, name = cleared_at or place, optimizer_at(steps[-1])
+        yield finding("gradients_discarded", steps[-1].location, began_at, names, optimizer=name)
 
 
 def _use_one_of_several(timeline: Timeline, steps: list[OptimizerStep], last: BackwardCall) -> bool:

@@ -40,9 +40,12 @@ def make_leaf_earlier(failure: Failure) -> Iterator[Candidate]:
 def clear_earlier(failure: Failure) -> Iterator[Candidate]:
     """Clear gradients before a step's backward calls or, if they are elsewhere, after the step.
 
-    If a loop makes these calls for one step, clear the gradients before the loop.
+    If several calls belong to one step, clear the gradients before their loop, or after the step.
     """
     for source, node, _ in failure.at("began_at", "gradients_discarded"):
+        for step in failure.at("raised_at"):
+            if step.source is source:
+                yield from _move(kinds.CLEAR_GRADIENTS, source, [node], step.node, after=True)
         for loop in source.loops_around(node):
             yield from _move(kinds.CLEAR_GRADIENTS, source, [node], loop)
     causes = "gradients_cleared_early", "scaler_without_gradients"
