@@ -39,6 +39,7 @@ def backward(number: int, loss: float, text: str = "loss.backward()", **fields) 
         "text": text,
         "losses": (sample(loss),),
         "operations": Counter(MulBackward0=2, AddBackward0=1),
+        "edges": 4,
         "oldest_node": 10 * number,
         "leaves": frozenset(gradients),
         "stale_leaves": frozenset(),
@@ -99,6 +100,14 @@ def test_the_objective_of_the_program_is_proven():
         "w gets a gradient",
         "no graph grows, and a strict watch finds nothing",
     ]
+
+
+@pytest.mark.parametrize(("edges", "is_asked"), [(3, True), (4, False)])
+def test_a_removed_gradient_that_was_zero_by_chance_is_asked_about(edges, is_asked):
+    events = backward(1, 3.0, edges=edges), *repaired()[1:]
+    judgement = judge(kinds.DETACH_SHARED, *events)
+    question = f"is the loss at line {LINE.line} to have no gradient there? In this run it was 0"
+    assert judgement.question == (question if is_asked else None)
 
 
 @pytest.mark.parametrize("repair", [kinds.OUT_OF_PLACE, kinds.DETACH_STATE, kinds.CLONE_USED])
@@ -325,6 +334,14 @@ def test_a_loss_of_old_weights_without_its_history_is_another(repair, status):
     reference = program(backward(1, 3.0), step(0, 1), call, step(0, 2))
     events = repaired(1.0, operations=Counter(MulBackward0=1))
     assert judge(repair, *events, reference=reference).status == status
+
+
+@pytest.mark.parametrize(("slope", "status"), [(2.0, PROVEN), (5.0, REJECTED)])
+def test_what_keeps_some_casts_trains_as_without_any(slope, status):
+    again = *repaired()[:3], step(0, 2, w=sample(1.0, slope))
+    judgements = [judge(kinds.NO_CACHE, *repaired()), judge(kinds.COMPUTE_AGAIN, *again)]
+    Judge(ORIGINAL, REFERENCE).compare(judgements)
+    assert [one.status for one in judgements] == [PROVEN, status]
 
 
 def test_what_detaches_and_keeps_all_losses_is_preferred_to_computing_again():

@@ -78,6 +78,7 @@ class ObservedCall:
     text: str  # the source of the innermost two
     losses: tuple[Sample, ...]  # of the first four tensors on which backward was called
     operations: Counter[str]  # the types of the nodes in the graph, without leaves
+    edges: int  # between the nodes, leaves included
     oldest_node: int  # the sequence number of the oldest node
     leaves: frozenset[str]  # of the graph
     # Those modified after this graph had used them, and after another backward call had run.

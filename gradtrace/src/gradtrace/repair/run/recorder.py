@@ -132,6 +132,7 @@ class Recorder(Listener):
                 " ".join(linecache.getline(*line[:2]).strip() for line in site[:2]),
                 tuple(map(sample_of, tensors_in((outputs,))[:4])),
                 Counter(type(node).__name__ for node in operations),
+                sum(map(len, graph.links)),
                 min(map(_torch.sequence_nr, operations), default=0),
                 frozenset(leaves.values()),
                 self._stale(graph, leaves, call),
