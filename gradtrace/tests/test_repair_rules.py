@@ -141,10 +141,9 @@ def list_candidates(tmp_path):
             part = frozenset({9} if line in dict(earlier) else ())
             places = tuple((ProgramLine(str(path), place, "<module>"), part) for place in used)
             site = (ProgramLine(str(path), line, "<module>"),)
-            none = frozenset()
-            run.events.append(
-                ObservedCall(len(run.events), site, "", (), Counter(), 0, none, none, none, places)
-            )
+            none, number = frozenset(), len(run.events)
+            call = ObservedCall(number, site, "", (), Counter(), 0, 0, none, none, none, places)
+            run.events.append(call)
         run.calls[-1].failed = True
         run.optimizers = [OptimizerInfo(f"optimizer{i}", ()) for i in range(optimizers)]
         run.diagnosis = {"family": "freed", "cause": "shared_subgraph", **diagnosis}
@@ -861,6 +860,17 @@ def test_gradients_of_calls_that_are_counted_are_cleared_after_the_step(list_can
     )
 
 
+def test_autocast_casts_again_where_it_is_called_or_given_arguments(list_candidates):
+    text = (
+        "cast = partial(torch.autocast, 'cpu')\nwith cast():\n    for x in batch:\n"
+        "        f(x).backward()\nother = torch.autocast('cpu')\nf = partial(g, autocast)\n"
+    )
+    facts = {"family": "silent", "cause": "autocast_stale"}
+    new = edited(list_candidates(text, 4, began_at=2, **facts), "autocast(…, cache_enabled=False)")
+    assert new.splitlines()[0] == "cast = partial(torch.autocast, 'cpu', cache_enabled=False)"
+    assert new.endswith("torch.autocast('cpu', cache_enabled=False)\nf = partial(g, autocast)\n")
+
+
 def test_a_target_is_compared_with_the_value_before_an_estimator(list_candidates):
     text = (
         "def quantize(x):\n    y = nearest(x)\n    z = x + (y - x).detach()\n    return z\n"
@@ -1268,7 +1278,7 @@ def test_a_silent_failure_does_not_blame_the_backward_calls(tmp_path):
     path.write_text("layers = [nn.Linear(2, 2)]\nloss = f(layers)\nloss.backward()\n")
     none = frozenset()
     site = (ProgramLine(str(path), 3, "<module>"),)
-    call = ObservedCall(1, site, "", (), Counter(), 0, none, none, none)
+    call = ObservedCall(1, site, "", (), Counter(), 0, 0, none, none, none)
     run = ProgramRun(events=[call], files=[str(path)])
     places = [{"file": str(path), "line": line} for line in (1, 3)]
     run.diagnosis = {"family": "silent", "cause": "in_no_optimizer"}

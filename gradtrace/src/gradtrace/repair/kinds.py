@@ -17,6 +17,7 @@ class Repair:
 
 CREATE_GRAPH = Repair("create_graph", 10, "the gradient is to be differentiated")
 USE_REENTRANT = Repair("use_reentrant", 10, "checkpointing is to stay")
+NO_CACHE = Repair("no_cache", 22, "each forward pass is to cast the weights again", keeps=False)
 REPEAT_DRAWS = Repair("repeat_draws", 10, "both runs are to draw the same random numbers")
 NUMBER = Repair("number", 11, "the value is only reported, not trained on")
 # A step fails, after backward().

@@ -191,12 +191,12 @@ def stale_casts(graph: PendingBackward) -> Iterator[Diagnosis]:
         weight = next((graph.leaves[j] for j in graph.links[i] if j in graph.leaves), None)
         if weight is None:
             continue
-        edits = graph.timeline.edits_since(_torch.sequence_nr(node), storage_of(weight)[0])
-        edit = next(edits, None)
+        edits = [*graph.timeline.edits_since(_torch.sequence_nr(node), storage_of(weight)[0])]
         users = (_torch.sequence_nr(graph.live[j]) for j in graph.users[i])
-        if edit is not None and any(number > edit.sequence_nr for number in users):
+        if edits and any(number > edits[0].sequence_nr for number in users):
             block = source.region_around(user_frame(sys._getframe(1)), r"\bautocast\b")
-            yield graph.finding("autocast_stale", block or edit.location)
+            facts = () if all(edit.by_optimizer for edit in edits) else ("changed_directly",)
+            yield graph.finding("autocast_stale", block or edits[0].location, facts=facts)
             return
 
 

@@ -63,6 +63,17 @@ def options(failure: Failure) -> Iterator[Candidate]:
             yield from edit(kinds.SWITCH, f"{option}=True", edits)
 
 
+def cast_again(failure: Failure) -> Iterator[Candidate]:
+    """Pass ``cache_enabled=False`` to ``autocast``, or to the ``partial`` that calls it."""
+    edits: list[Edit] = []
+    for source in failure.sources if failure.cause == "autocast_stale" else ():
+        for call in source.calls("autocast", "partial"):
+            names = [method_called(call), *map(source.code, call.args[:1])]
+            if any(name.endswith("autocast") for name in names):
+                edits += source.set_keywords(call, cache_enabled="False")
+    yield from edit(kinds.NO_CACHE, "autocast(…, cache_enabled=False)", edits)
+
+
 def differentiate_whole(failure: Failure) -> Iterator[Candidate]:
     """Take the part of a gradient, ``grad(y, x)[0][i]``, for ``grad(y, x[i])[0]``."""
     for source, node, _ in failure.running if "of_views" in failure.facts else ():
