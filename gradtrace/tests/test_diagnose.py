@@ -1005,7 +1005,7 @@ task(net, torch.ones(1, 3))
         ("scaled_after_requires_grad", "make latent a leaf"),
         ("gradient_of_an_activation", "call net.maps.retain_grad() before backward()"),
         ("entries_written_under_vmap", "create out by torch.zeros_like(x)"),
-        ("running_statistics_under_grad", "a copy of the buffers"),
+        ("running_statistics_under_grad", "value.clone() for key, value in net.named_buffers()"),
         ("calls_counted_under_grad", "make calls an argument"),
         ("inner_step_of_parameters_not_used", "Make updated values new tensors"),
         ("copies_of_weights_updated_in_a_loop", "build a list of new tensors"),

@@ -871,6 +871,19 @@ def test_autocast_casts_again_where_it_is_called_or_given_arguments(list_candida
     assert new.endswith("torch.autocast('cpu', cache_enabled=False)\nf = partial(g, autocast)\n")
 
 
+@pytest.mark.parametrize(
+    ("given", "buffers"), [("weights", "net.named_buffers()"), ("(weights, b)", "b.items()")]
+)
+def test_functional_call_gets_copies_of_the_buffers(list_candidates, given, buffers):
+    text = f"def f(weights, x):\n    return functional_call(net, {given}, (x,))\ngrad(f)(w, x)\n"
+    tensors = f"(weights, {{key: value.clone() for key, value in {buffers}}})"
+    facts = {"family": "unsupported", "cause": "captured_changed_inplace"}
+    listed = list_candidates(text, 3, began_at=2, **facts)
+    assert edited(listed, f"functional_call(…, {tensors}, …) at line 2") == text.replace(
+        f"net, {given}", f"net, {tensors}"
+    )
+
+
 def test_a_target_is_compared_with_the_value_before_an_estimator(list_candidates):
     text = (
         "def quantize(x):\n    y = nearest(x)\n    z = x + (y - x).detach()\n    return z\n"

@@ -112,6 +112,19 @@ def is_true(call: ast.Call, name: str) -> bool:
     return getattr(keyword(call, name), "value", None) is True
 
 
+def with_own_buffers(call: ast.Call) -> str | None:
+    """Return the tensors for ``functional_call``, with copies of the buffers; None if unknown."""
+    if len(call.args) < 2 or not ast.unparse(call.func).endswith("functional_call"):
+        return None
+    module, tensors = map(ast.unparse, call.args[:2])
+    match call.args[1]:
+        case ast.Tuple([parameters, buffers]):
+            tensors, items = ast.unparse(parameters), f"{ast.unparse(buffers)}.items()"
+        case _:
+            items = f"{module}.named_buffers()"
+    return f"({tensors}, {{key: value.clone() for key, value in {items}}})"
+
+
 def operation_of(node: ast.AST) -> str:
     """Return the name, as in a node's, of an in-place operation: ``mul``, ``copyslices``."""
     match node:

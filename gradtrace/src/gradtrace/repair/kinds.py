@@ -37,6 +37,7 @@ PASS_ARGUMENT = Repair("pass_argument", 12, "both calls are to use the same valu
 BATCHED = Repair("batched", 12, "the values differ between samples", compared=False)
 OUT_OF_PLACE = Repair("out_of_place", 12, "the backward pass needs the old value")
 CLONE_USED = Repair("clone_used", 13, "the backward pass needs the earlier value")
+OWN_BUFFERS = Repair("own_buffers", 13, "its statistics need not be stored", compared=False)
 CLONE_WRITTEN = Repair("clone_written", 14, "the value is for this iteration only", keeps=False)
 DETACH = Repair("detach", 14, "the loss uses the tensor as a constant", cuts=True)
 DETACH_STATE = Repair("detach_state", 15, "the state carries over, but not its graph", cuts=True)

@@ -13,7 +13,7 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import lost_graph, source, syntax
-from gradtrace.autograd.frames import Location, module_of
+from gradtrace.autograd.frames import Location, is_users, module_of
 from gradtrace.autograd.nodes import MODIFIED
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.syntax import written_values
@@ -397,12 +397,24 @@ class LeafEvidence(TextEvidence):
         self.names = {"it": by_layer or written or None, "views": views, "new": new}
         self.made_at = self._filled_at(sorted(holders, key=lambda v: v.name != written))
         self.began_at = self.raised_at if writes else None
+        if self.by_a_layer:
+            self._find_functional_call()
         loops = [loop for write in writes for loop in write.loops]
         self.in_a_loop_over_views = any(written in syntax.targets_of(loop) for loop in loops)
         if holders and not self.by_a_layer:
             values = [value for write in writes for value in written_values(write.node)]
             read = lost_graph.tensors_read(self.frame, values)
             self._judge(value, [tensor for tensor in read if tensor is not value], writes)
+
+    def _find_functional_call(self) -> None:
+        """Find the call that a change of buffers comes from, and the tensors it is to be given."""
+        for frame, line in walk_tb(self.exception.__traceback__):
+            place = Location(frame.f_code.co_filename, line)
+            statement = source.simple_statement(*place) if is_users(frame.f_code) else None
+            nodes = ast.walk(statement or ast.Pass())
+            calls = (node for node in nodes if isinstance(node, ast.Call))
+            for tensors in filter(None, map(syntax.with_own_buffers, calls)):
+                self.began_at, self.names = place, {**self.names, "own": tensors}
 
     def _judge(self, leaf: Any, read: list[Any], writes: Iterable[source.Write]) -> None:
         """Find out whether the change updates a parameter of a module, and from what.

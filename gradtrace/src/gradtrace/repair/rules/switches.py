@@ -5,7 +5,14 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from gradtrace.autograd.syntax import is_true, keyword, reads, straight_through, writes
+from gradtrace.autograd.syntax import (
+    is_true,
+    keyword,
+    reads,
+    straight_through,
+    with_own_buffers,
+    writes,
+)
 from gradtrace.explaining.causes import gradient_counts
 from gradtrace.repair import kinds
 from gradtrace.repair.edits import Edit, Source, call_of, method_called
@@ -72,6 +79,15 @@ def cast_again(failure: Failure) -> Iterator[Candidate]:
             if any(name.endswith("autocast") for name in names):
                 edits += source.set_keywords(call, cache_enabled="False")
     yield from edit(kinds.NO_CACHE, "autocast(…, cache_enabled=False)", edits)
+
+
+def copy_buffers(failure: Failure) -> Iterator[Candidate]:
+    """Give ``functional_call`` copies of the buffers, which a layer changes in place."""
+    for source, node, _ in failure.at("began_at", "captured_changed_inplace"):
+        for call in source.calls("functional_call", under=node):
+            if tensors := with_own_buffers(call):
+                title = f"functional_call(…, {tensors}, …) at line {call.lineno}"
+                yield from edit(kinds.OWN_BUFFERS, title, source.replace(call.args[1], tensors))
 
 
 def differentiate_whole(failure: Failure) -> Iterator[Candidate]:
