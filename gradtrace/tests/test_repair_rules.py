@@ -272,6 +272,17 @@ def test_a_tensor_of_the_outer_loop_is_detached_where_a_loss_reads_it(list_candi
     assert "detach loss at line 4" not in {one.title for one in listed}
 
 
+def test_a_lambda_computes_what_it_reads(list_candidates):
+    text = "def train():\n    x = batch\n    out, y = net(x), f(x)\n"
+    text += "    opt.step(lambda: loss(out, x))\ntrain()\n"
+    listed = list_candidates(text, 4, 5)
+    new = edited(listed, "lambda: loss(net(x), x) at line 4")
+    assert "    out, y = net(x), f(x)\n    opt.step(lambda: loss(net(x), x))\n" in new
+    listed = list_candidates(text.replace("out, y", "out").replace(", f(x)", ""), 4, 5)
+    new = edited(listed, "lambda: loss(net(x), x) at line 4")
+    assert new.startswith("def train():\n    x = batch\n    opt.step(lambda: loss(net(x), x))\n")
+
+
 def test_a_context_around_a_loop_is_opened_in_each_iteration(list_candidates):
     listed = list_candidates(CACHED_CONTEXT, 4)
     assert edited(listed, "parametrize.cached() inside the loop at line 2").startswith(

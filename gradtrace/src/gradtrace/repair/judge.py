@@ -540,7 +540,8 @@ class Judge:
         if not run.calls:
             is_done = self.failing_call > len(self.original.calls) and run.status == "ended"
             return None if is_done else "no backward() call was observed"
-        if not run.calls[-1].accumulates and not run.steps and not candidate.repair.keeps:
+        is_used = run.steps or any(c.accumulates for c in run.calls[self.failing_call - 1 :])
+        if not is_used and not candidate.repair.keeps:
             return "no gradient was observed, because autograd.grad returns it"
         if run.status == "ended" and len(run.steps) == len(self.original.steps):
             return None  # an evaluation after the training

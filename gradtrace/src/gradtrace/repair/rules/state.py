@@ -309,6 +309,21 @@ def _without_guard(cached: Statement) -> Iterator[Candidate]:
             yield from edit(kinds.COMPUTE_AGAIN, title, source.remove_line(decorator))
 
 
+def compute_in_lambda(failure: Failure) -> Iterator[Candidate]:
+    """Compute in a ``lambda``, an optimizer's closure, what it reads from statements before it."""
+    for source, node, _ in failure.running:
+        earlier = [s for s in source.before(node) if isinstance(s, ast.Assign)]
+        pairs = (pair for statement in earlier for pair in pairs_of(statement))
+        values = {name: value for name, value in pairs if isinstance(value, ast.Call)}
+        for closure in source.all(ast.Lambda, node):
+            parts = [part for part in source.all(ast.Name, closure.body) if part.id in values]
+            edits = [e for p in parts for e in source.replace(p, source.code(values[p.id]))]
+            names = {part.id for part in parts} - reads(*source.after(node))
+            unread = [statement for statement in earlier if writes(statement) <= names]
+            title = f"{source.code_with(closure, edits)} at line {node.lineno}"
+            yield from edit(kinds.COMPUTE_AGAIN, title, [*edits, *source.remove(*unread)])
+
+
 def narrow_context(failure: Failure) -> Iterator[Candidate]:
     """Move a ``with`` from around the loop into it, so that its cache ends in each iteration."""
     for statement, loop in failure.loops:

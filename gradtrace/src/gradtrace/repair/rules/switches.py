@@ -163,7 +163,7 @@ def return_none(failure: Failure) -> Iterator[Candidate]:
 def return_results(failure: Failure) -> Iterator[Candidate]:
     """Return the gradients that the backward of a custom function computes but does not return."""
     expected, _ = gradient_counts(failure.run.error_line) or (0, 0)
-    for source, statement, _ in failure.at("began_at"):
+    for source, statement, _ in failure.at("began_at") if expected else ():
         definition = source.class_of(statement)
         results = _results(source.scope_of(statement).body)
         if isinstance(statement, ast.Return) or definition is None or len(results) != expected:
