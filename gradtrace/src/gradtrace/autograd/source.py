@@ -31,6 +31,13 @@ def loop_around(frame: FrameType) -> Loop | None:
     return max(loops, key=lambda node: node.lineno, default=None)
 
 
+def outer_loop_around(frame: FrameType | None) -> Loop | None:
+    """Return the innermost loop around the running line, if it contains another loop."""
+    loop = None if frame is None else loop_around(frame)
+    nodes = () if loop is None else ast.walk(loop)
+    return loop if any(isinstance(node, Loop) for node in nodes if node is not loop) else None
+
+
 def is_run_each_time(frame: FrameType, pattern: str) -> bool:
     """Whether the body of the loop around the running line, or of the function, surely runs a call.
 

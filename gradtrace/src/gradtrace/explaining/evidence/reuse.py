@@ -89,6 +89,8 @@ class ReuseEvidence(Evidence):
         )
         if first == second or (several and not (first and second)):
             first = second = None
+        around = source.outer_loop_around(self.frame)
+        loop = "" if around is None else f" of the loop at line {around.lineno}"
         return {
             "it": carriers.name_of(self.naming),
             "tensor": self.tensor,
@@ -96,7 +98,10 @@ class ReuseEvidence(Evidence):
             "emptied": carriers.emptied(self.naming),
             "trained": self.names_of(self.trained_only_there),
             "detached": carriers.detached(self.carriers, self._as_leaves),
-            "often": "inside the closure" if self.in_a_closure else None,
+            "loop": loop,
+            "often": "inside the closure"
+            if self.in_a_closure
+            else f"in each iteration{loop or ''}",
             "first": first,
             "second": second,
             # Without a step, one optimizer may be meant for both losses.
