@@ -1,4 +1,4 @@
-# obeys: recompute scene.gaussians in each iteration, before it is used
+# obeys: recompute scene.gaussians in each iteration of the loop at line 38, before it is used
 import torch
 import torch.nn.functional as F
 

@@ -90,7 +90,8 @@ class ReuseEvidence(Evidence):
         if first == second or (several and not (first and second)):
             first = second = None
         around = source.outer_loop_around(self.frame)
-        loop = "" if around is None else f" of the loop at line {around.lineno}"
+        loop = None if around is None else f" of the loop at line {around.lineno}"
+        often = None if loop is None else f"in each iteration{loop}"
         return {
             "it": carriers.name_of(self.naming),
             "tensor": self.tensor,
@@ -99,9 +100,7 @@ class ReuseEvidence(Evidence):
             "trained": self.names_of(self.trained_only_there),
             "detached": carriers.detached(self.carriers, self._as_leaves),
             "loop": loop,
-            "often": "inside the closure"
-            if self.in_a_closure
-            else f"in each iteration{loop or ''}",
+            "often": "inside the closure" if self.in_a_closure else often,
             "first": first,
             "second": second,
             # Without a step, one optimizer may be meant for both losses.
