@@ -1,4 +1,4 @@
-# obeys: put the modules into nn.ModuleList or nn.ModuleDict
+# obeys: make model.ItemGraph.w_item an nn.ModuleDict
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

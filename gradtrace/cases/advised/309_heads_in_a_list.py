@@ -1,4 +1,4 @@
-# obeys: put the modules into nn.ModuleList
+# obeys: make model.heads an nn.ModuleList
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

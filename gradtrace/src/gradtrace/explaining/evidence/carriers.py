@@ -159,7 +159,7 @@ def filled_at(variable: Found | Holder, first: bool = False) -> Location | None:
 
 def cached_by(variable: Found | Holder) -> Location | None:
     """Return the line of the ``@cached_property`` whose value is or holds the tensor, or None."""
-    pairs = zip(variable.owners, _parts(variable.name)[1:], strict=False)
+    pairs = zip(variable.owners, parts_of(variable.name)[1:], strict=False)
     members = (inspect.getattr_static(type(o), part.lstrip("."), None) for o, part in pairs)
     codes = (frames.code_of(m.func) for m in members if isinstance(m, cached_property))
     return next((Location(c.co_filename, c.co_firstlineno) for c in codes if c is not None), None)
@@ -187,14 +187,14 @@ def list_of(variable: Found | Holder) -> str | None:
     first = next(lists, None)
     if first is None or any(not isinstance(o, CONTAINERS) for o in variable.owners[first:]):
         return None
-    return "".join(_parts(variable.name)[: first + 1])
+    return "".join(parts_of(variable.name)[: first + 1])
 
 
 def output_of(leaves: Collection[int], variables: Iterable[Holder]) -> str | None:
     """Return a text for the output of the module whose trainable parameters have just these ids."""
     text = None
     for variable in variables:
-        parts = _parts(variable.name)
+        parts = parts_of(variable.name)
         for i, owner in enumerate(variable.owners if id(variable.value) in leaves else ()):
             if isinstance(owner, torch.nn.Module):
                 trained = {id(p) for p in owner.parameters() if p.requires_grad}
@@ -272,10 +272,10 @@ def _short(variable: Holder) -> str:
         if belongs_to_user(type(owners[i])):
             path = name.split(".")[-(len(owners) - i) :]
             return ".".join([type(owners[i]).__name__, *path])
-    parts = _parts(name)
+    parts = parts_of(name)
     return "".join(parts[: len(parts) - (len(owners) - internal[0])]) or variable.root
 
 
-def _parts(name: str) -> list[str]:
+def parts_of(name: str) -> list[str]:
     """Return a variable and the attributes and indices after it: ``a``, ``.b``, ``[0]``."""
     return re.findall(r"\[[^\]]*\]|\.?[^.\[]+", name)

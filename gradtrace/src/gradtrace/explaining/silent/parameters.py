@@ -147,6 +147,7 @@ def _strays(
         yield _stale(next(iter(replaced.values())), steps[-1])
         return
     places: dict[Location | None, list[torch.Tensor]] = {}
+    containers: dict[Location | None, dict[int, Found]] = {}
     unfrozen: dict[Location, list[torch.Tensor]] = {}
     last: list[torch.Tensor] = []
     trained = {id(leaf) for leaf in training.held(grown)}
@@ -154,15 +155,18 @@ def _strays(
         if id(leaf) in trained:  # by an optimizer that has not stepped yet
             continue
         variable, unfrozen_at = variables.get(id(leaf)), strays[id(leaf)].unfrozen_at
-        hidden = variable is not None and _is_hidden(variable, stepped)
+        container = None if variable is None else _hiding(variable, stepped)
         # The program may itself update a parameter that belongs to no module.
         owners = () if variable is None else variable.owners
         is_part = any(isinstance(owner, torch.nn.Module) for owner in owners)
-        if unfrozen_at is not None and steps and is_part and not hidden:
+        if unfrozen_at is not None and steps and is_part and container is None:
             unfrozen.setdefault(unfrozen_at, []).append(leaf)
-        elif variable is not None and (hidden or replaced):
-            place = carriers.filled_at(variable, first=hidden)
+        elif container is not None:
+            place = carriers.filled_at(container, first=True)
             places.setdefault(place, []).append(leaf)
+            containers.setdefault(place, {})[id(container.value)] = container
+        elif variable is not None and replaced:
+            places.setdefault(carriers.filled_at(variable), []).append(leaf)
         elif variable is not None and _is_trained_in_part(variable, stepped):
             last.append(leaf)
     if last and steps and _follow_the_trained(graph, stepped):
@@ -176,7 +180,9 @@ def _strays(
         began_at = place or graph.call.location
         is_reshaped = any(leaf.shape not in shapes for leaf in leaves)
         facts = ("replaced", "reshaped")[: 1 + is_reshaped] if replaced else ()
-        yield graph.finding("in_no_optimizer", began_at, carried_by=names_of(leaves), facts=facts)
+        lists = map(_registered, containers.get(place, {}).values())
+        texts = {"carried_by": names_of(leaves), "registered": " and ".join(filter(None, lists))}
+        yield graph.finding("in_no_optimizer", began_at, facts=facts, **texts)
 
 
 def _is_trained_in_part(variable: Found, stepped: set[int]) -> bool:
@@ -200,15 +206,28 @@ def _follow_the_trained(graph: PendingBackward, stepped: set[int]) -> bool:
     return (True, False) in pairs and (False, True) not in pairs and sizes[False] < sizes[True]
 
 
-def _is_hidden(variable: Found, stepped: set[int]) -> bool:
-    """Whether a plain container hides a parameter from a module whose others are stepped."""
+def _hiding(variable: Found, stepped: set[int]) -> Found | None:
+    """Return the plain container that hides a parameter from a module whose others are stepped."""
     outermost = next((o for o in variable.owners if isinstance(o, torch.nn.Module)), None)
-    for module, container in itertools.pairwise(variable.owners):
+    for i, (module, container) in enumerate(itertools.pairwise(variable.owners), 1):
         if isinstance(module, torch.nn.Module) and isinstance(container, (list, tuple, dict)):
             registered = any(container is known for known in _torch.registered_by(module))
             parameters = () if outermost is None else outermost.parameters()
-            return not registered and any(id(parameter) in stepped for parameter in parameters)
-    return False
+            is_hidden = not registered and any(id(p) in stepped for p in parameters)
+            name = "".join(carriers.parts_of(variable.name)[: i + 1])
+            return Found(name, container, variable.owners[:i]) if is_hidden else None
+    return None
+
+
+def _registered(container: Found) -> str | None:
+    """Return a text for a container of modules, or parameters, that a module searches."""
+    entries = container.value
+    kind = "Dict" if isinstance(entries, dict) else "List"
+    values = [*(entries.values() if isinstance(entries, dict) else entries)]
+    for entry in (torch.nn.Module, torch.nn.Parameter):
+        if all(isinstance(value, entry) for value in values):
+            return f"make {container.name} an nn.{entry.__name__}{kind}"
+    return None
 
 
 def _without_gradient(places: Iterable[int], parameters: Sequence[torch.Tensor]) -> list[int]:
