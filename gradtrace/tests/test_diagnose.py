@@ -339,6 +339,8 @@ def test_silent_failure_is_found(program, run):
         ("entries_above_a_threshold", "multiply what these indices or this mask select"),
         ("both_losses_before_the_steps", "backward(inputs=list(actor.parameters()))"),
         ("adapter_in_a_reentrant_checkpoint", "call checkpoint(..., use_reentrant=False)"),
+        ("heads_in_a_list_with_few_steps", "make net.heads an nn.ModuleList, because"),
+        ("cells_appended_to_a_list", "make net.cells an nn.ModuleList, because"),
         ("inner_steps_of_a_copy", "compute the loss from net.weight, net.bias, because deepcopy()"),
         ("retained_recurrence", "detach h at the end of each iteration"),
         ("losses_of_examples_added_up", "detach total at the end of each iteration"),
@@ -352,6 +354,12 @@ def test_advice_on_a_silent_failure_follows_from_its_facts(name, words, run):
     assert words in findings[0].fix, findings[0].fix
 
 
+def test_parameters_of_one_list_are_one_finding(run):
+    program = next(program for program in PROGRAMS if program.name == "cells_appended_to_a_list")
+    (finding,) = run(program.source(fixed=False)).findings
+    assert "and 4 more" in finding.carried_by
+
+
 @pytest.mark.parametrize(
     ("name", "is_slice"), [("window_at_a_batched_start", True), ("branch_on_a_sample", False)]
 )
@@ -361,6 +369,21 @@ def test_a_slice_at_a_tensor_differs_from_other_reads_of_a_number(name, is_slice
     assert ("sliced_at_a_tensor" in found.facts) == is_slice
     words = "torch.index_select(series, 1, start + torch.arange(length))"
     assert (words in found.fix) == is_slice, found.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gradient_at_the_original_of_a_copy", "gradients of unrolled.alphas, unrolled.betas ins"),
+        ("gradient_at_the_original_of_a_changed_copy", "from fast.0.weight, fast.0.bias. Make"),
+        ("predictions_given_to_a_function_of_the_closure", "recompute u, f inside the closure"),
+    ],
+)
+@pytest.mark.parametrize("strict", [False, True])
+def test_advice_on_an_error_follows_from_its_facts(name, words, strict, run):
+    program = next(program for program in PROGRAMS if program.name == name)
+    found = run(program.source(fixed=False), strict).found
+    assert words in found.fix, found.fix
 
 
 @pytest.mark.parametrize("program", BROKEN)

@@ -31,6 +31,7 @@ REQUIRE_GRADIENT = Repair("require_gradient", 12, "the gradient of that tensor i
 LEAF = Repair("leaf", 12, "the values themselves are to be trained", cuts=True)
 AVERAGE = Repair("average", 12, "the loss is the mean of its elements", keeps=False, compared=False)
 IN_TORCH = Repair("in_torch", 12, "the loss is to train through the result", compared=False)
+OF_COPY = Repair("of_copy", 12, "the gradient at these equal values is wanted", compared=False)
 PART = Repair("part", 12, "the gradient of that part is wanted")
 UPDATE_SCALER = Repair("update_scaler", 12, "its step is skipped on purpose", compared=False)
 PASS_ARGUMENT = Repair("pass_argument", 12, "both calls are to use the same value", keeps=False)

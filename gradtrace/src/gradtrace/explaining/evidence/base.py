@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
 from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -73,12 +72,13 @@ class Evidence:
         caller = caller_of_apply(self.frame, FAR)
         return caller is not None and caller.f_code.co_filename != _torch.CHECKPOINT_FILE
 
-    @property
-    def in_a_closure(self) -> bool:
-        """Whether an optimizer's step called the function that failed, as L-BFGS does."""
-        callers = outward(self.frame and self.frame.f_back)
-        libraries = takewhile(lambda frame: not is_users(frame.f_code), callers)
-        return any(frame.f_code.co_filename.startswith(_torch.OPTIMIZERS) for frame in libraries)
+    @cached_property
+    def closure(self) -> list[FrameType]:
+        """The running functions of a closure that an optimizer's step called, as L-BFGS does."""
+        running = [*outward(self.frame)]
+        files = [frame.f_code.co_filename for frame in running]
+        steps = (i for i, file in enumerate(files) if file.startswith(_torch.OPTIMIZERS))
+        return [frame for frame in running[: next(steps, 0)] if is_users(frame.f_code)]
 
     @property
     def names(self) -> Mapping[str, str | None]:

@@ -1,10 +1,12 @@
 """Evidence about a tensor without a graph, and about one that a gradient does not reach."""
 
 import ast
+import contextlib
 import math
 import re
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import takewhile
 from traceback import walk_tb
 
 import torch
@@ -344,6 +346,27 @@ class AskedEvidence(Evidence):
         several = len(shapes) > 1 and len(shapes) == len(self.inputs)
         return several and all(copied.count(shape) >= shapes.count(shape) for shape in shapes)
 
+    @property
+    def an_equal_copy_takes_part(self) -> bool:
+        """Whether that holds, and the inputs are leaves, too, which still have the same values."""
+        are_leaves = all(tensor.is_leaf for tensor in self.missing)
+        is_copied = self.a_copy_takes_part and are_leaves
+        return is_copied and all(map(_are_equal, self.missing, self._copies))
+
+    @cached_property
+    def _copies(self) -> list[torch.Tensor]:
+        """Of each missing input the leaf of its shape, and if any of its values, named alike."""
+        names = {id(v.value): v.name.split(".")[::-1] for v in reversed(self.variables)}
+
+        def likeness(leaf: torch.Tensor, tensor: torch.Tensor) -> tuple[bool, int]:
+            parts = zip(names.get(id(leaf), ()), names.get(id(tensor), ()), strict=False)
+            same_end = takewhile(lambda pair: pair[0] == pair[1], parts)
+            return _are_equal(leaf, tensor), len([*same_end])
+
+        alike = [[leaf for leaf in self._leaves if leaf.shape == t.shape] for t in self.missing]
+        pairs = zip(alike, self.missing, strict=True)
+        return [max(leaves, key=lambda x: likeness(x, t)) for leaves, t in pairs if leaves]
+
     @cached_property
     def of_views(self) -> list[torch.Tensor]:
         """The tensors in the graph from which all missing inputs were taken as new views."""
@@ -380,7 +403,14 @@ class AskedEvidence(Evidence):
         holders = [v for v in self.variables if id(v.value) in ids]
         written = [v for v in holders if without_index(v.name) in re.findall(r"[\w.]+", line or "")]
         name = name_of(written or holders)
-        last, copy = self.unused and name_of([self.unused]), self.names_of(self._leaves)
+        last, copy = self.unused and name_of([self.unused]), self.names_of(self._copies)
         ids = {id(tensor) for tensor in self.of_views}
         whole = carriers.tensors_of((v for v in self.variables if id(v.value) in ids), None)
         return {"it": name, "last": last or name, "asked": name, "copy": copy, "whole": whole}
+
+
+def _are_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors of one kind have the same values."""
+    with contextlib.suppress(RuntimeError):  # they may have none
+        return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
+    return False

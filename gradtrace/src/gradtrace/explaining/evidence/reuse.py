@@ -100,7 +100,7 @@ class ReuseEvidence(Evidence):
             "trained": self.names_of(self.trained_only_there),
             "detached": carriers.detached(self.carriers, self._as_leaves),
             "loop": loop,
-            "often": "inside the closure" if self.in_a_closure else often,
+            "often": "inside the closure" if self.closure else often,
             "first": first,
             "second": second,
             # Without a step, one optimizer may be meant for both losses.
@@ -194,6 +194,13 @@ class ReuseEvidence(Evidence):
         created = self._number(self.first)
         later = (call for call in self.earlier_calls if call.sequence_nr > created)
         return any(map(self._is_made_here, later))
+
+    @property
+    def repeated_in_a_closure(self) -> bool:
+        """Whether this call, in an earlier run of the closure in this step, freed the graph."""
+        loops = any(map(source.loop_around, self.closure))
+        is_again = bool(self.closure) and not loops and self._is_made_here(self.freeing)
+        return is_again and not self._stepped
 
     @cached_property
     def used_again(self) -> bool:

@@ -9,6 +9,7 @@ from gradtrace.autograd.syntax import (
     is_true,
     keyword,
     reads,
+    statements_computing,
     straight_through,
     with_own_buffers,
     writes,
@@ -101,6 +102,19 @@ def differentiate_whole(failure: Failure) -> Iterator[Candidate]:
                 end = source.span(first)[1]
                 edits = [*source.replace(part, tensor), Edit(source, end, end, index)]
                 yield from edit(kinds.PART, source.code_with(first, edits), edits)
+
+
+def differentiate_copy(failure: Failure) -> Iterator[Candidate]:
+    """Request the gradients of the copy, with the same values, that the loss was computed from."""
+    for source, node, _ in failure.running if "an_equal_copy_takes_part" in failure.facts else ():
+        call = call_of(source, node, "grad")
+        copies = reads(*statements_computing(source.before(node), reads(node)))
+        for part in [] if call is None else source.all(ast.expr, call.args[1]):
+            original = source.code(part)
+            if any(name.startswith(f"{original}.") for name in failure.carried):
+                for copy in sorted(copies - {original}):
+                    title = f"{copy} for {original} at line {part.lineno}"
+                    yield from edit(kinds.OF_COPY, title, source.replace(part, copy))
 
 
 def pass_argument(failure: Failure) -> Iterator[Candidate]:
