@@ -42,6 +42,12 @@ def kind_of(func: Callable[..., Any]) -> str:
     return kind
 
 
+def is_in_place(func: Callable[..., Any]) -> bool:
+    """Whether the name of an operation says that it changes its first argument."""
+    name = getattr(func, "__name__", "")
+    return name.endswith("_") and not name.endswith("__")
+
+
 _CONVERSIONS, _PIECEWISE_CONSTANT, LINEAR_NODES = map(frozenset, _TABLES["properties"].values())
 requires_grad: Callable[[torch.Tensor], bool] = attrgetter("requires_grad")
 

@@ -158,7 +158,7 @@ class Observer(_torch_hooks.Mode):
             prior_state = self._timeline.last_call
         elif kind is kinds.SET_REQUIRES_GRAD:
             prior_state = tensors[0].requires_grad
-        elif getattr(func, "__name__", "").endswith("_") and any(map(self._is_untracked, args[:1])):
+        elif kinds.is_in_place(func) and any(map(self._is_untracked, args[:1])):
             prior_state = checksum(args[0])
         versions, now = _torch.versions_of(tensors), _torch.next_sequence_nr()
         return Operation(kind, func, args, kwargs, frame, site, tensors, versions, now, prior_state)
