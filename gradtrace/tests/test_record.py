@@ -16,6 +16,7 @@ from gradtrace.watching import cuts as cuts_module
 from gradtrace.watching import record
 from gradtrace.watching.constant_terms import ConstantTerms
 from gradtrace.watching.cuts import Cut, Cuts
+from gradtrace.watching.operation_kinds import is_in_place
 from gradtrace.watching.record import (
     BackwardCall,
     Export,
@@ -30,6 +31,11 @@ from gradtrace.watching.record import (
 from gradtrace.watching.running_sums import Sum, Sums
 
 HERE, THERE = Location("train.py", 3), Location("train.py", 7)
+
+
+def test_what_changes_its_first_argument_is_told_from_what_reads_an_attribute():
+    assert is_in_place(torch.Tensor.add_)
+    assert not is_in_place(torch.Tensor.grad.__get__)
 
 
 @pytest.mark.parametrize(
