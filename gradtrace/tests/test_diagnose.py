@@ -1298,6 +1298,62 @@ def test_the_text_of_an_error_names_its_function():
     assert diagnosis.raised_at.file == __file__  # without a traceback, the line that runs
 
 
+EXCHANGED = """
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, {inputs}):
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, w = ctx.saved_tensors
+        return {gradients}
+
+x, w = torch.ones(4, 3, requires_grad=True), torch.ones(3, requires_grad=True)
+Scale.apply({inputs}).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("inputs", "gradients", "fact"),
+    [
+        ("x, w", "(gradient * x).sum(0), gradient * w", "fits_another_input"),
+        ("w, x", "gradient * w, (gradient * x).sum(1)", "other_size"),
+        ("x, w", "gradient.sum(1), (gradient * x).sum(0)", "other_size"),
+        ("x, w", "(gradient * w).flatten(), (gradient * x).sum(0)", "fits_an_output"),
+        ("w, x", "(gradient * x).sum(0)[None].T, gradient * w", "same_size"),
+    ],
+)
+def test_a_gradient_of_another_shape_is_compared_with_inputs_and_outputs(
+    run, inputs, gradients, fact
+):
+    _, found, _ = run(_HEAD + EXCHANGED.format(inputs=inputs, gradients=gradients))
+    assert (found.cause, found.facts) == ("function_returns_wrong_gradients", (fact,))
+
+
+PENALTY_AFTER_A_STEP = """
+D = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+opt = torch.optim.SGD(D.parameters(), 0.1)
+for _ in range(2):
+    opt.zero_grad()
+    D(torch.randn(3, 2)).mean().backward({option})
+    x = torch.randn(3, 2, requires_grad=True)
+    slope, = torch.autograd.grad(D(x).sum(), x, create_graph=True)
+    penalty = (slope.norm(2, 1) - 1).pow(2).mean()
+    opt.step()
+    penalty.backward()
+"""
+
+
+@pytest.mark.parametrize(("option", "is_inner"), [("", False), ("create_graph=True", True)])
+def test_a_gradient_penalty_makes_no_step_differentiable(run, option, is_inner):
+    _, found, _ = run(_HEAD + PENALTY_AFTER_A_STEP.format(option=option), strict=True)
+    assert found.cause == "optimizer_step_between_backwards"
+    assert ("differentiable_step" in found.facts) is is_inner
+    assert is_inner or found.fix.startswith("recompute this loss after the step, by a new forward")
+
+
 GAN = """
 G, D = nn.Linear(2, 3), nn.Linear(3, 1)
 opt_g, opt_d = (torch.optim.SGD(net.parameters(), 0.1) for net in (G, D))

@@ -2,6 +2,7 @@
 
 import copy
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -245,6 +246,24 @@ def test_repeated_statements_compute_the_programs_loss(repair, is_stale):
     assert doubled.status == REJECTED
     if is_stale:
         assert "operations that the program's own loss does not have" in doubled.reasons[0]
+
+
+def penalty(number: int) -> ObservedCall:
+    return backward(number, 7.0, "penalty = slope(D)", accumulates=False, gradients={})
+
+
+@pytest.mark.parametrize(("text", "status"), [("penalty = slope(D)", PROVEN), ("else", REJECTED)])
+def test_a_gradient_that_a_repair_computes_again_shifts_no_later_call(text, status):
+    last = backward(3, 2.0, "p.backward()", stale_leaves=frozenset({"w"}))
+    events = penalty(1), backward(2, 3.0), step(0, 2)
+    original = program(*events, failing(last), status="raised")
+    again = replace(penalty(3), text=text, operations=Counter(TanhBackward0=9))
+    after = again, backward(4, 1.5, "p.backward()"), step(0, 4)
+    new = judge(kinds.FORWARD_AGAIN, *events, *after, original=original)
+    assert new.status == status, new.reasons
+    if status == PROVEN:
+        assert [call.number for call in new.run.calls] == [1, 2, 3]
+        assert new.run.steps[-1].calls == {"w": (3,)}
 
 
 @pytest.mark.parametrize(

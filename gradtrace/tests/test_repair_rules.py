@@ -1,5 +1,6 @@
 """The rules of repair: which candidates they list for a failure, and in which order."""
 
+import ast
 from collections import Counter
 from types import SimpleNamespace
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from gradtrace.repair import kinds
+from gradtrace.repair.edits import Source
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.rules import candidates
 from gradtrace.repair.run.observations import (
@@ -1159,12 +1161,70 @@ for document in documents:
     assert (kinds.RESET_STATE in {one.repair for one in listed}) is is_offered
 
 
-@pytest.mark.parametrize("error", ["different than None at position 2", "gradient at index 1"])
-def test_a_gradient_that_does_not_fit_its_input_is_exchanged(list_candidates, error):
-    text = "def backward(ctx, g):\n    return g_w, g_b, None\n\nloss.backward()\n"
-    listed = list_candidates(text, 4, error=error, family="unsupported", began_at=2)
-    titles = {one.title for one in listed if one.repair == kinds.RETURN_ORDER}
-    assert titles == {"return g_b, g_w, None", "return g_w, None, g_b"}
+SCALE = """\
+class Scale(Function):
+    @staticmethod
+    def forward(ctx, x, k, w):
+        return k * x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        return {gradients}
+
+loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("gradients", "error", "facts", "expected"),
+    [
+        ("g_x, g_w, None", "None at position 2", [], {"g_x, None, g_w": False}),
+        ("a, b, None", "None at position 2", [], {"a, None, b": True}),
+        ("a, None", "None at position 1", [], {"None, a": False}),
+        ("g_w, g_x", "gradient at index 0", ["fits_another_input"], {"g_x, g_w": False}),
+        ("g_w, g_x", "gradient at index 0", ["other_size"], {}),
+        ("g_w, g_x", "gradient at index 0", ["fits_an_output"], {}),
+        ("a, b, c", "gradient at index 0", ["fits_another_input"], {"b, a, c": 1, "c, b, a": 1}),
+    ],
+)
+def test_gradients_are_exchanged_where_their_shapes_say_so(
+    list_candidates, gradients, error, facts, expected
+):
+    text = SCALE.format(gradients=gradients)
+    fields = {"family": "unsupported", "began_at": 8, "facts": facts}
+    listed = list_candidates(text, 10, error=error, **fields)
+    asked = {c.title: bool(c.question) for c in listed if c.repair == kinds.RETURN_ORDER}
+    assert asked == {f"return {order}": bool(is_asked) for order, is_asked in expected.items()}
+
+
+@pytest.mark.parametrize("gradients", ["a, g * 2", "(a, g * 2)"])
+def test_a_gradient_gets_the_shape_of_an_output_if_its_elements_are_in_order(
+    list_candidates, gradients
+):
+    fields = {"family": "unsupported", "began_at": 8, "facts": ["fits_an_output"]}
+    for index, new in enumerate(("a.view_as(g), g * 2", "a, (g * 2).view_as(g)")):
+        error = f"ScaleBackward returned an invalid gradient at index {index} - got [6]"
+        listed = list_candidates(SCALE.format(gradients=gradients), 10, error=error, **fields)
+        (candidate,) = (c for c in listed if c.repair == kinds.RESHAPE)
+        assert new in candidate.title and "in the order of those of g?" in candidate.question
+
+
+@pytest.mark.parametrize("unit", ["\t", "  ", "    "])
+def test_an_update_gets_no_gradient_in_the_indentation_of_its_file(list_candidates, unit):
+    lines = ["def update(net):", f"{unit}for p in net:", f"{unit * 2}p.mul_(0.9).add_(1)"]
+    text = "\n".join([*lines, "update(net)", ""])
+    listed = list_candidates(text, 3, family="leaf_inplace", facts=["updates_a_parameter"])
+    (candidate,) = (c for c in listed if c.repair == kinds.NO_GRAD)
+    inner = "\t" if unit == "\t" else "    "
+    block = f"{unit * 2}with torch.no_grad():\n{unit * 2}{inner}p.mul_(0.9)"
+    assert block in next(iter(candidate.edits.values()))
+
+
+def test_a_block_loses_its_head_in_the_indentation_of_its_file():
+    text = "def f(x):\n\twith torch.no_grad():\n\t\ty = g(x)\n\t\treturn y\n"
+    source = Source("train.py", text)
+    (block,) = source.all(ast.With)
+    assert source.edited(source.unindent(block)) == "def f(x):\n\ty = g(x)\n\treturn y\n"
 
 
 def test_all_lists_of_modules_in_no_optimizer_are_registered(tmp_path):
@@ -1407,6 +1467,34 @@ def test_what_numpy_cannot_take_is_computed_by_torch_or_detached(list_candidates
     assert edited(listed, "[x.detach() for x in xs] at line 1") == (
         "np.mean([x.detach() for x in xs])\n"
     )
+
+
+def test_all_arrays_of_a_function_are_detached_together(list_candidates):
+    text = (
+        "def predict(x):\n    u = net(x).numpy()\n    f = v.numpy()\n    return u, f\npredict(x)\n"
+    )
+    listed = list_candidates(text, 2, family="unsupported", cause="numpy_of_graph")
+    assert "u = net(x).detach().numpy()\n    f = v.detach().numpy()\n" in edited(
+        listed, "detach() before each numpy()"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_asked"),
+    [
+        (["loss = 0.9 * loss + net(x, h)"], True),
+        (["loss, h = net(x, h)", "loss = loss.mean().type_as(loss)"], False),
+        (["loss = loss + net(x, h)"], False),
+    ],
+)
+def test_a_state_is_detached_without_a_question_unless_the_loss_is_a_running_mean(
+    list_candidates, lines, is_asked
+):
+    body = "".join(f"    {line}\n" for line in [*lines, "h = net.step(h)", "loss.backward()"])
+    text = f"for x in batches:\n{body}"
+    listed = list_candidates(text, len(lines) + 3, variables=[("h", "tensor")])
+    detached = [c for c in listed if c.title.startswith("h = h.detach()")]
+    assert detached and all(bool(c.question) is is_asked for c in detached)
 
 
 def test_a_tensor_whose_gradient_is_requested_requires_one(list_candidates):

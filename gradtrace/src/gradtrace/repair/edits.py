@@ -213,12 +213,12 @@ class Source:
         (start, end), neighbour = self.span(entries[i]), self.span(entries[i - 1 if i else 1])
         return [Edit(self, *((neighbour[1], end) if i else (start, neighbour[0])), "")]
 
-    def call_method(self, node: ast.expr, name: str) -> list[Edit]:
+    def call_method(self, node: ast.expr, name: str, argument: str = "") -> list[Edit]:
         """Call a method on an expression, in parentheses if needed."""
         start, end = self.span(node)
         if isinstance(node, _ATOMS):
-            return [Edit(self, end, end, f".{name}()")]
-        return [Edit(self, start, start, "("), Edit(self, end, end, f").{name}()")]
+            return [Edit(self, end, end, f".{name}({argument})")]
+        return [Edit(self, start, start, "("), Edit(self, end, end, f").{name}({argument})")]
 
     def drop_call(self, call: ast.Call) -> list[Edit]:
         """Replace a method call by the object on which the method is called."""
@@ -248,9 +248,9 @@ class Source:
         if first == start:  # the block stands on the line of its head
             head = self.span(block)[0], self.span(block.body[0])[0]
             return [] if kept else [Edit(self, *head, "")]
-        spaces = b" " * (block.body[0].col_offset - block.col_offset)
+        added = self._bytes[first:][block.col_offset : block.body[0].col_offset]
         lines = self._bytes[first:end].splitlines(keepends=True)
-        text = b"".join(line.removeprefix(spaces) for line in lines).decode()
+        text = b"".join(line.removeprefix(added) for line in lines).decode()
         return [Edit(self, first if kept else start, end, text)]
 
     def move_head(self, outer: ast.With, loops: Sequence[Loop]) -> list[Edit]:
@@ -266,7 +266,8 @@ class Source:
         _, end = self._whole_lines(statements[-1])
         indent = self._bytes[start : self.span(statements[0])[0]].decode()
         lines = self._bytes[start:end].decode().splitlines(keepends=True)
-        block = "".join(f"    {line}" if line.strip() else line for line in lines)
+        unit = "\t" if indent.startswith("\t") else "    "
+        block = "".join(f"{unit}{line}" if line.strip() else line for line in lines)
         return [Edit(self, start, end, f"{indent}{head}{self._newline}{block}")]
 
     def has_own_lines(self, node: ast.stmt | ast.expr) -> bool:

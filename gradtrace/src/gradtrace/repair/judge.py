@@ -111,6 +111,8 @@ class Judge:
         judgement = Judgement(candidate, run, REJECTED)
         if candidate.repair == kinds.REGISTER:  # the optimizer holds them in another order
             run.use_keys_of(self.original)
+        if candidate.repair in _COMPUTED_AGAIN:
+            run.leave_out_repeated(self._program)
         if run.status == "raised":
             is_same = run.error_line == self.original.error_line
             judgement.reasons = ["still raises the same error" if is_same else run.short_error]

@@ -5,7 +5,7 @@ import contextlib
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from inspect import getattr_static
 from itertools import chain, dropwhile
@@ -254,17 +254,17 @@ class ReturnedEvidence(TextEvidence):
         place, values = source.last_return(code) if code is not None else (None, [])
         self.began_at, names["it"] = place, function.__name__
         if shapes := re.search(r"index (\d+) - got (\S.*?) but .* with (.*)", self.error):
-            got, expected = ([*map(int, re.findall(r"\d+", s))] for s in shapes.groups()[1:])
-            self.same_size = math.prod(got) == math.prod(expected)
-            larger = any(m > n > 1 for m, n in zip(got, expected, strict=False))
-            self.is_misshapen = not self.same_size and larger and len(got) == len(expected)
-            self.other_size = not self.same_size and not self.is_misshapen
+            index, (got, expected) = int(shapes[1]), map(_numbers, shapes.groups()[1:])
+            failed = [
+                c for c in calls if _shape_of(_torch.edges_of(c)[index : index + 1]) == expected
+            ]
+            self._judge_shape(failed, index, got, expected)
             if self.is_misshapen and code is not None:
-                returned = "".join(values[int(shapes[1]) :][:1])
+                returned = "".join(values[index:][:1])
                 self.began_at = source.made_at(code, returned) or place
-            names["input"] = name = inputs[int(shapes[1])]
+            names["input"] = name = inputs[index]
             names["returned"] = f"a gradient of shape {shapes[2]} for {name}, of shape {shapes[3]}"
-            edges = (edge for node in calls for edge in _torch.edges_of(node)[int(shapes[1]) :][:1])
+            edges = (edge for node in calls for edge in _torch.edges_of(node)[index : index + 1])
             self._look_for_reshaped(leaves_of(node for node, _ in edges), expected)
             return
         kept = 0  # what was returned for numbers must be None
@@ -283,6 +283,26 @@ class ReturnedEvidence(TextEvidence):
         if ("None", True) not in pairs:
             names["example"] = f": return {', '.join(displayed)}"
 
+    def _judge_shape(
+        self, failed: list[Any], index: int, got: list[int], expected: list[int]
+    ) -> None:
+        """Compare a gradient's shape with those of the inputs and outputs of the failed nodes."""
+        self.same_size = math.prod(got) == math.prod(expected)
+        # PyTorch counts tensors only: with a number before this input, the entry is a later one.
+        edges = [(_torch.edges_of(node), node.needs_input_grad) for node in failed]
+        is_entry = bool(edges) and all(
+            [node is not None for node, _ in inputs[: index + 1]] == [*needs[: index + 1]]
+            for inputs, needs in edges
+        )
+        others = [[_shape_of([edge]) for edge in inputs] for inputs, _ in edges]
+        self.fits_another_input = is_entry and not self.same_size and all(got in o for o in others)
+        outputs = [[[*o.shape] for o in _torch.outputs_of(node)] for node in failed]
+        self.fits_an_output = is_entry and self.same_size and all(expected in o for o in outputs)
+        larger = any(m > n > 1 for m, n in zip(got, expected, strict=False))
+        is_misshapen = larger and len(got) == len(expected) and not self.fits_another_input
+        self.is_misshapen = is_misshapen and not self.same_size
+        self.other_size = not self.same_size and not self.is_misshapen
+
     def _look_for_reshaped(self, leaves: list[torch.Tensor], expected: list[int]) -> None:
         """Find a leaf whose shape has changed since its node recorded the expected one."""
         reshaped = [leaf for leaf in leaves if [*leaf.shape] != expected]
@@ -291,3 +311,15 @@ class ReturnedEvidence(TextEvidence):
             self.names = {**self.names, "input": name}
             write = rf"[\w.]*\b{re.escape(name.rpartition('.')[2])}\.data = .*"
             self.began_at = source.only_line(self.files, write) or self.began_at
+
+
+def _numbers(shape: str) -> list[int]:
+    return [*map(int, re.findall(r"\d+", shape))]
+
+
+def _shape_of(edges: Sequence[tuple[Any, int]]) -> list[int] | None:
+    """Return the shape of the tensor at the first of a node's edges; None if it is not known."""
+    for node, place in edges[:1]:
+        outputs = () if node is None else _torch.outputs_of(node)
+        return [*outputs[place].shape] if outputs else None
+    return None

@@ -249,8 +249,11 @@ class ModifiedEvidence(Evidence):
 
     @cached_property
     def one_optimizer(self) -> bool:
-        """Whether one optimizer holds all leaves that this loss depends on."""
-        return Training(self.timeline, self._leaves).one_holds_all
+        """Whether one optimizer holds all leaves that this loss depends on, except inputs."""
+        leaves = leaves_of(self._live)
+        held = Training(self.timeline, self._leaves).held(leaves)
+        parameters = (leaf for leaf in leaves if isinstance(leaf, torch.nn.Parameter))
+        return Training(self.timeline, storages_in([*held, *parameters])).one_holds_all
 
     @cached_property
     def _own(self) -> list[torch.Tensor]:
@@ -295,11 +298,15 @@ class ModifiedEvidence(Evidence):
 
     @property
     def differentiable_step(self) -> bool:
-        """Whether an optimizer step made the change, after a backward call that created a graph."""
+        """Whether an optimizer step made the change, whose gradient had a graph."""
         if self.edit is None or not self.optimizer_wrote:
             return False
-        last = self.edit.last_call
-        return any(call.creates_graph for call in self.timeline.calls if call.number == last)
+        before = [c for c in self.timeline.calls if c.number <= self.edit.last_call]
+        # What autograd.grad returns gets into .grad only if the program assigns it.
+        gradients = (leaf.grad for leaf in leaves_of(self._live))
+        is_assigned = any(gradient is not None and gradient.requires_grad for gradient in gradients)
+        added = [call for call in before if call.whole or is_assigned]
+        return any(call.creates_graph for call in added[-1:])
 
     @cached_property
     def retained(self) -> "Retained | None":

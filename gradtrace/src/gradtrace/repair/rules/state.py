@@ -15,6 +15,7 @@ from gradtrace.autograd.syntax import (
     changes_in_place,
     pairs_of,
     reads,
+    reads_first,
     statements_computing,
     writes,
 )
@@ -50,6 +51,8 @@ def _question_of_mean(statement: Statement) -> str | None:
     if call is None or not isinstance(call.func, ast.Attribute):
         return None
     loss = source.code(call.func.value)
+    if not any(reads_first(loop, loss) for loop in source.loops_around(statement.node)):
+        return None  # the loss of each iteration is a new one
     text = f"{loss} + …"  # in a sum, each term keeps its weight
     for node in source.before(statement.node):
         if isinstance(node, ast.Assign) and loss in writes(node) and loss in reads(node.value):

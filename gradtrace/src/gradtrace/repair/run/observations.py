@@ -246,6 +246,25 @@ class ProgramRun:
             call.gradients = {keys[key]: value for key, value in call.gradients.items()}
             call.leaves = frozenset(keys[key] for key in call.leaves)
 
+    def leave_out_repeated(self, program: "ProgramRun") -> None:
+        """Remove the calls of ``autograd.grad`` with which a repair computes a value again.
+
+        The other calls get the numbers that they have in the program's run.
+        """
+        texts = [call.text for call in program.calls]  # an edit shifts lines, but keeps their text
+        numbers: dict[int, int] = {}
+        for call in self.calls:
+            before, following = texts[: len(numbers)], texts[len(numbers) :]
+            is_expected = call.accumulates or call.text in following[:1] or not following
+            if is_expected or call.text not in before:
+                numbers[call.number] = len(numbers) + 1
+            else:
+                self.events.remove(call)
+        for call in self.calls:
+            call.number = numbers[call.number]
+        for step in self.steps:
+            step.calls = {key: tuple(map(numbers.__getitem__, n)) for key, n in step.calls.items()}
+
 
 class RunLimits(NamedTuple):
     """The limits of a run: a number of calls beyond the failing one, and a time in seconds."""
