@@ -532,6 +532,8 @@ def test_a_state_is_reset_to_the_value_that_init_gives_it(list_candidates, name,
         ("x, train=True", "y, params=w, train=False", {"net(x, params=w, train=True)"}),
         ("x", "y, True", set()),  # a constant connects nothing
         ("x, params=v", "y, params=w", set()),
+        ("x, params=None", "y, params=w", {"net(x, params=w)"}),
+        ("x, params=None", "y, w", {"net(x, w, params=None)", "net(x, params=w)"}),
     ],
 )
 def test_a_call_gets_the_argument_that_another_call_has(list_candidates, given, other, expected):

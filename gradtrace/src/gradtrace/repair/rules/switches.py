@@ -118,7 +118,7 @@ def differentiate_copy(failure: Failure) -> Iterator[Candidate]:
 
 
 def pass_argument(failure: Failure) -> Iterator[Candidate]:
-    """Give a call an argument that another call of the same function has: ``model(x, params)``."""
+    """Give a call, in place of ``None`` too, an argument that another call of the function has."""
     for source, node, _ in failure.running if failure.family == "unused_input" else ():
         calls = [*source.all(ast.Call, source.scope_of(node))]
         for call, model in itertools.permutations(calls, 2):
@@ -126,12 +126,19 @@ def pass_argument(failure: Failure) -> Iterator[Candidate]:
             if function != source.code(model.func):
                 continue
             names = {keyword.arg for keyword in call.keywords}
+            empty = [k for k in call.keywords if source.code(k.value) == "None"]
             for argument in (*model.args[len(call.args) :][:1], *model.keywords):
                 arguments = map(source.code, (*call.args, argument, *call.keywords))
                 code = f"{function}({', '.join(arguments)})"
                 if reads(argument) and getattr(argument, "arg", "") not in names:
                     title = f"{code} at line {call.lineno}"
                     yield from edit(kinds.PASS_ARGUMENT, title, source.replace(call, code))
+                value = argument.value if isinstance(argument, ast.keyword) else argument
+                named = [k for k in empty if getattr(argument, "arg", k.arg) == k.arg]
+                for option in named if reads(value) else ():
+                    edits = source.replace(option.value, source.code(value))
+                    title = f"{source.code_with(call, edits)} at line {call.lineno}"
+                    yield from edit(kinds.PASS_ARGUMENT, title, edits)
 
 
 def attention_by_parts(failure: Failure) -> Iterator[Candidate]:
