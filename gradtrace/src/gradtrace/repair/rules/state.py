@@ -343,7 +343,7 @@ def detach_constants(failure: Failure) -> Iterator[Candidate]:
     """Detach what outlives an iteration where it is made or stored: ``a = a.detach()``."""
     names = failure.carried
     question = f"is the loss to use {', '.join(names)} as a constant?"
-    for statement, loop in failure.loops:
+    for statement, loop in reversed([*failure.loops]):  # once, before the outermost loop
         source, types = statement.source, failure.variables(statement)
         local = [name for name in names if name in types and name not in writes(loop)]
         lines = [DETACHED[types[name]].format(name) for name in local]
