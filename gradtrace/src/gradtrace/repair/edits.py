@@ -221,9 +221,12 @@ class Source:
         return [Edit(self, start, start, "("), Edit(self, end, end, f").{name}({argument})")]
 
     def drop_call(self, call: ast.Call) -> list[Edit]:
-        """Replace a method call by the object on which the method is called."""
+        """Replace a method call by the object on which it is called, and its parentheses."""
         assert isinstance(call.func, ast.Attribute)
-        return [Edit(self, self._end_of_operand(call.func.value), self.span(call)[1], "")]
+        end = self.span(call.func.value)[1]
+        closing = re.match(rb"[\s)]*\)", self._bytes[end:])
+        start = end if closing is None else end + closing.end()
+        return [Edit(self, start, self.span(call)[1], "")]
 
     def set_keywords(self, call: ast.Call, **values: str) -> list[Edit]:
         """Give a call these keywords, or replace their values."""
@@ -285,12 +288,6 @@ class Source:
         if "\n" not in code or is_simple(ast.parse(code).body[0]):
             return f"{indent}{code}"
         return self._newline.join(f"{indent}{line}" for line in code.splitlines())
-
-    def _end_of_operand(self, operand: ast.expr) -> int:
-        """Return where an operand ends, with the parentheses around it."""
-        end = self.span(operand)[1]
-        closing = re.match(rb"[\s)]*\)", self._bytes[end:])
-        return end if closing is None else end + closing.end()
 
 
 _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.List, ast.Dict, ast.ListComp)
