@@ -49,6 +49,7 @@ class ConstantTerms:
         # lines of those that the call reached.
         self.leaves: dict[int, Cut] = {}
         self.reached: dict[int, Location] = {}
+        self.of_integers: set[Location | None] = set()  # lines whose constants are, such as argmax
         self.used: set[Location] = set()  # whose leaves' gradients the program has read
         self.of_leaves: dict[Location, list[float]] = {}  # the numbers in the first one
         self._read: dict[float, Cut] = {}  # by the number that Python read
@@ -95,6 +96,7 @@ class ConstantTerms:
                 if value == number or any(value * f == number for f in (*values, *written)):
                     cut = self._read[value]
         if cut is not None and cut.location is not None:
+            self.of_integers |= {cut.location} if cut.to_integers else set()
             bounded(self.added, _MAX_NUMBERS)[operation.sequence_nr] = cut
 
 

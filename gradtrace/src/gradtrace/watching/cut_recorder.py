@@ -102,7 +102,8 @@ class CutRecorder:
             # A step against a tensor's own gradient (first-order methods) is meant.
             if cut.how == "first_order" and not cut.of & storages_in(operation.tensors):
                 self._timeline.first_order[_torch.sequence_nr(node)] = cut
-        explicit = next((cut for cut in cuts.values() if cut.how in _EXPLICIT), None)
+        removed = (cut for cut in cuts.values() if cut.how in _EXPLICIT or cut.to_integers)
+        explicit = next(removed, None)
         if explicit is not None and cuts.get(id(operation.subtrahend)) is explicit:
             self._timeline.terms.note_subtraction(operation, explicit)
         elif output.numel() == 1:
@@ -176,7 +177,7 @@ class CutRecorder:
         if origins - {cut} and timeline.suspects:  # the replaced cut is an origin, too
             cut = replace(cut, origins=(*origins, *cut.origins))
         self._cuts.set(output, cut)
-        if operation.kind is kinds.DETACH or operation.kind is kinds.COPY:
+        if operation.kind is kinds.DETACH or operation.kind is kinds.COPY or cut.to_integers:
             timeline.terms.note_cut(_unused(operation.tensors), cut, timeline.last_call)
         if not timeline.suspects:
             return

@@ -78,7 +78,7 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
     for place, value in terms.detached.items():
         # A leaf that requires grad is meant to be trained, also beside the graph of its value.
         is_used = value is not None and value.roots & graph.numbers.keys()
-        if is_used and place not in terms.reached.values():
+        if is_used and place not in {*terms.reached.values(), *terms.of_integers}:
             terms.calls[place] = _NEVER
     added = terms.added.keys() & graph.numbers
     for i, cut in (*((graph.numbers[n], terms.added.pop(n)) for n in added), *leaves.items()):
@@ -87,7 +87,8 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
         value = terms.detached.setdefault(line, None)
         if value is None or cut.number < value.first or not value.leaves & trained:
             continue
-        if not _is_linear(i, graph) or source.is_conditional(line):
+        is_chosen = line not in terms.of_integers and source.is_conditional(line)
+        if is_chosen or not _is_linear(i, graph):
             continue
         summands = (with_scaled(graph.live[j])[-1] for j in graph.links[i])
         is_meant = not value.numbers.isdisjoint(map(_torch.sequence_nr, summands))
@@ -99,8 +100,9 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
         if any(first <= step.last_call < graph.call.number for step in timeline.steps):
             terms.calls[line] = _NEVER
             is_copied = cut.how == "copy" and cut.shape is None  # into a tensor, not by item()
-            facts = ("new_leaf",) if i in leaves else ("cut_by_copy",) if is_copied else ()
-            yield graph.finding("constant_term", line, facts=facts)
+            facts = {"new_leaf": i in leaves, "of_integers": line in terms.of_integers}
+            facts["cut_by_copy"] = is_copied and not any(facts.values())
+            yield graph.finding("constant_term", line, facts=[f for f in facts if facts[f]])
 
 
 def _new_leaves(graph: PendingBackward) -> dict[int, Cut]:
