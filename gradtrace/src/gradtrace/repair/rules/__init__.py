@@ -10,6 +10,7 @@ from gradtrace.repair.rules import (
     losses,
     moves,
     requires_grad,
+    returned,
     state,
     switches,
 )
@@ -17,7 +18,7 @@ from gradtrace.repair.run.observations import ProgramRun
 
 RULES: list[EditRule] = [
     function
-    for module in (state, losses, in_place, switches, requires_grad, moves, functions)
+    for module in (state, losses, in_place, switches, returned, requires_grad, moves, functions)
     for name, function in vars(module).items()
     if not name.startswith("_") and getattr(function, "__module__", None) == module.__name__
 ]
