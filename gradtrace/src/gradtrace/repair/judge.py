@@ -159,7 +159,8 @@ class Judge:
             own_question = None
         changed = self._changed_loss(run)
         question = question or own_losses.other_loss(candidate.repair, self._program, run, changed)
-        question = question or self._is_zero_by_chance(candidate, run)
+        if candidate.repair.cuts:
+            question = question or own_losses.zero_by_chance(self._program, run, self.failing_call)
         own_question = candidate.doubt or own_question
         judgement.question = own_question or question or self._is_training_meant(candidate, run)
         judgement.status = OPEN if judgement.question else PROVEN
@@ -520,17 +521,6 @@ class Judge:
         owned = (key for key in expected - call if run.owners(key))
         lost = [key for key in owned if stepping.isdisjoint(run.owners(key))]
         return f"is this loss to leave {self._listed(lost, '')} untrained?" if lost else None
-
-    def _is_zero_by_chance(self, candidate: Candidate, run: ProgramRun) -> str | None:
-        """Return a question about a gradient that a repair removes, but that was zero anyway."""
-        earlier = zip(self._program.calls[: self.failing_call - 1], run.calls, strict=False)
-        for expected, call in earlier if candidate.repair.cuts else ():
-            keys = expected.gradients.keys() | call.gradients.keys()
-            is_equal = equal_gradients(expected.gradients, call.gradients, keys)
-            if call.edges < expected.edges and is_equal and keys:
-                line = call.site[0].line
-                return f"is the loss at line {line} to have no gradient there? In this run it was 0"
-        return None
 
     # What is missing for a proof.
 

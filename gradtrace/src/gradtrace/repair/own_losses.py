@@ -14,6 +14,7 @@ from gradtrace.repair.run.observations import (
     ObservedCall,
     ProgramRun,
     StepTaken,
+    equal_gradients,
     equal_losses,
     is_sum_of,
 )
@@ -148,3 +149,14 @@ def _summed(original: ProgramRun, run: ProgramRun) -> dict[int, list[int]]:
     total = next((a.number for a, b in pairs if not equal_losses(a, b)), len(run.calls) + 1)
     later: dict[int, list[int]] = {call.number: [] for call in run.calls[total:]}
     return {**later, total: [call.number for call in original.calls[total - 1 :]]}
+
+
+def zero_by_chance(program: ProgramRun, run: ProgramRun, failing_call: int) -> str | None:
+    """Return a question about a gradient that a repair removes, but that was zero anyway."""
+    for expected, call in zip(program.calls[: failing_call - 1], run.calls, strict=False):
+        keys = expected.gradients.keys() | call.gradients.keys()
+        is_equal = equal_gradients(expected.gradients, call.gradients, keys)
+        if call.edges < expected.edges and is_equal and keys:
+            line = call.site[0].line
+            return f"is the loss at line {line} to have no gradient there? In this run it was 0"
+    return None
