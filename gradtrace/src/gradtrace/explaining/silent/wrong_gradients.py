@@ -63,8 +63,8 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield findings about terms of this loss that were detached, or read, before they were added.
 
     So were new leaves that were made of such values, whose gradient the program does not read.
-    They would train parameters of this loss's optimizers, and no other call has used their graph in
-    two iterations. Values of earlier iterations do not count, nor do the parts of
+    They would train parameters of this loss, and no other call has used their graph in two
+    iterations. Values of earlier iterations do not count, nor do the parts of
     ``soft + (hard - soft).detach()`` or ``x / 2 + (x / 2).detach()``, which are meant. A loss from
     which the program subtracts a detached value, such as a baseline, uses such values on purpose:
     it is not reported.
@@ -73,8 +73,7 @@ def constant_terms(graph: PendingBackward) -> Iterator[Diagnosis]:
     leaves = _new_leaves(graph)
     if not len(terms) or terms.subtracted.keys() & graph.numbers:
         return
-    held = map(storages_of, timeline.optimizers)
-    trained = frozenset().union(*(own for own in held if own & graph.call.leaves))
+    trained = frozenset().union(*map(storages_of, timeline.optimizers)) & graph.call.leaves
     retaining = [c.leaves for c in timeline.calls if c.keeps_graph and c is not graph.call]
     for place, value in terms.detached.items():
         # A leaf that requires grad is meant to be trained, also beside the graph of its value.
