@@ -17,7 +17,6 @@ class Repair:
 
 CREATE_GRAPH = Repair("create_graph", 10, "the gradient is to be differentiated")
 USE_REENTRANT = Repair("use_reentrant", 10, "checkpointing is to stay")
-NO_CACHE = Repair("no_cache", 22, "each forward pass is to cast the weights again", keeps=False)
 REPEAT_DRAWS = Repair("repeat_draws", 10, "both runs are to draw the same random numbers")
 NUMBER = Repair("number", 11, "the value is only reported, not trained on")
 # A step fails, after backward().
@@ -50,6 +49,7 @@ TOTAL_ALONE = Repair("total_alone", 17, "the total is the whole objective")
 ADD_ROUNDS = Repair("add_rounds", 19, "all iterations of the loop belong to one step")
 CLEAR = Repair("clear", 20, "each iteration begins with an empty list", keeps=False)
 COMPUTE_AGAIN = Repair("compute_again", 21, "the value depends on trained parameters", keeps=False)
+NO_CACHE = Repair("no_cache", 22, "each forward pass is to cast the weights again", keeps=False)
 RESET_STATE = Repair("reset_state", 23, "each iteration begins with a new state", keeps=False)
 KEEP_GRADIENT = Repair("keep_gradient", 25, "the value is to be trained")
 MOVE_DETACH = Repair("move_detach", 26, "only that tensor is not to be trained", cuts=True)
